@@ -1,0 +1,1 @@
+"""Many reports or recordings: papermill runs, sweeps, index."""

@@ -1,0 +1,1 @@
+"""What runs the work: backend, fingerprint of machine and code, clocks, ceilings."""

@@ -1,0 +1,1 @@
+"""Hypotheses with predictions, published claims, evidence and verdicts."""

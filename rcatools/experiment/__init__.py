@@ -1,0 +1,1 @@
+"""Arms, design, isolated workers and the runner that watches them."""

@@ -1,0 +1,1 @@
+"""torch memory snapshots: reader, ledger, owners, allocator simulator."""

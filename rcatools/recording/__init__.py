@@ -1,0 +1,1 @@
+"""The recording folder: schema, reader, crash-safe writer."""

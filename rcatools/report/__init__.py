@@ -1,0 +1,1 @@
+"""Figures, Markdown for an issue, one HTML page, bundle."""

@@ -1,0 +1,1 @@
+"""vLLM: arm plugin, fresh-server runs, readers of results and logs."""

@@ -1,0 +1,1 @@
+"""Paired comparison, equivalence, sequential looks, modes, multiplicity, detection limit."""

@@ -1,0 +1,1 @@
+"""Profiler traces as one kernel table: health, coverage, alignment, exact decomposition."""

@@ -1,0 +1,112 @@
+"""The text form of every number, in one place.
+
+All functions return plain text without markup. ``None`` and numbers that are not finite become "n/a".
+"""
+
+from __future__ import annotations
+
+import math
+
+NOT_AVAILABLE = "n/a"
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """The value with a number of significant digits and no exponent for ordinary sizes."""
+    if value is None or not math.isfinite(value):
+        return NOT_AVAILABLE
+    if value == 0:
+        return "0"
+    decimals = digits - 1 - math.floor(math.log10(abs(value)))
+    if decimals > 9 or abs(value) >= 1e12:
+        return f"{value:.{digits - 1}e}"
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+
+
+def duration_us(value: float | None, digits: int = 3) -> str:
+    """A time given in microseconds as ns, us, ms or s."""
+    if value is None or not math.isfinite(value):
+        return NOT_AVAILABLE
+    size = abs(value)
+    if size >= 1e6:
+        return f"{significant(value / 1e6, digits)} s"
+    if size >= 1e3:
+        return f"{significant(value / 1e3, digits)} ms"
+    if size >= 1 or size == 0:
+        return f"{significant(value, digits)} us"
+    return f"{significant(value * 1e3, digits)} ns"
+
+
+def byte_size(value: float | None, digits: int = 4) -> str:
+    """A size in bytes with a binary prefix."""
+    if value is None or not math.isfinite(value):
+        return NOT_AVAILABLE
+    size, step = float(value), 0
+    while abs(size) >= 1024 and step < len(_BINARY) - 1:
+        size /= 1024
+        step += 1
+    if step == 0:
+        return f"{int(size)} B"
+    return f"{significant(size, digits)} {_BINARY[step]}"
+
+
+def byte_count(value: int | None) -> str:
+    """An exact number of bytes with thousands separators."""
+    return NOT_AVAILABLE if value is None else f"{value:,} B"
+
+
+def change(ratio: float | None) -> str:
+    """A ratio as a signed percentage: 1.05 gives "+5.0 %", 1.0004 gives "+0.04 %"."""
+    if ratio is None or not math.isfinite(ratio):
+        return NOT_AVAILABLE
+    return signed_percent(ratio - 1.0)
+
+
+def signed_percent(fraction: float | None) -> str:
+    """A fraction as a signed percentage; two decimals below one percent, one above."""
+    if fraction is None or not math.isfinite(fraction):
+        return NOT_AVAILABLE
+    percent = 100.0 * fraction
+    decimals = 2 if abs(percent) < 0.995 else 1
+    text = f"{percent:+.{decimals}f}"
+    if float(text) == 0:
+        text = text.replace("-", "+")
+    return f"{text} %"
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as an unsigned percentage."""
+    if fraction is None or not math.isfinite(fraction):
+        return NOT_AVAILABLE
+    value = 100.0 * fraction
+    return f"{value:.2f} %" if abs(value) < 0.995 else f"{value:.1f} %"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """The bounds of a ratio as signed percentages in brackets."""
+    return f"[{change(low)}, {change(high)}]"
+
+
+def p_value(value: float | None) -> str:
+    """A p-value; below 0.001 only the bound is told."""
+    if value is None or not math.isfinite(value):
+        return NOT_AVAILABLE
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def bandwidth(bytes_per_second: float | None) -> str:
+    """A rate in decimal GB/s or TB/s, as data sheets give it."""
+    if bytes_per_second is None or not math.isfinite(bytes_per_second):
+        return NOT_AVAILABLE
+    if bytes_per_second >= 1e12:
+        return f"{significant(bytes_per_second / 1e12)} TB/s"
+    return f"{significant(bytes_per_second / 1e9)} GB/s"
+
+
+def compute_rate(flops: float | None) -> str:
+    """A rate in GFLOP/s or TFLOP/s."""
+    if flops is None or not math.isfinite(flops):
+        return NOT_AVAILABLE
+    if flops >= 1e12:
+        return f"{significant(flops / 1e12)} TFLOP/s"
+    return f"{significant(flops / 1e9)} GFLOP/s"

@@ -1,0 +1,1 @@
+"""The decode step and its kernels, with their bytes and FLOPs."""
