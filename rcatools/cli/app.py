@@ -1,80 +1,118 @@
-"""The command group; a command's module is imported only when that command runs."""
+"""The command line: finds the command's module, imports only that one, maps errors to exit codes.
+
+A command is a module with ``SUMMARY`` (one line), ``EXAMPLE`` (one shell line),
+``add_arguments(parser)`` and ``run(args) -> int``. It uses argparse from the standard library because
+the recorder must start in GPU containers that hold only torch, numpy, pandas and pyarrow.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
-import click
+from rcatools import __version__
+from rcatools.errors import InputError, RcaError, UnavailableError, UnknownNameError
 
-from rcatools.errors import RcaError
-
-# name -> (module with a typer ``app``, one line of help)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": ("rcatools.cli.doctor", "Say what this machine has and what is missing."),
-    "record": ("rcatools.cli.record", "Measure an investigation and write a recording."),
-    "report": ("rcatools.cli.report", "Run the notebooks and write the findings."),
-    "compare": ("rcatools.cli.compare", "Give a verdict for a table of repeated measurements."),
-    "trace": ("rcatools.cli.trace", "Read, check and compare profiler traces."),
-    "snapshot": ("rcatools.cli.snapshot", "Read torch memory snapshots: ledger, owners, replay, diff."),
-    "serving": ("rcatools.cli.serving", "Measure and read vLLM servers."),
-    "sweep": ("rcatools.cli.sweep", "Run many reports or recordings, one per table row."),
-    "index": ("rcatools.cli.index", "Index many recordings or reports for queries."),
-    "findings": ("rcatools.cli.findings", "Render findings.md again from a report folder."),
+COMMANDS: dict[str, str] = {
+    "doctor": "Say what this machine has and what is missing",
+    "record": "Measure an investigation and write a recording",
+    "report": "Run the notebooks and write the findings",
+    "compare": "Give a verdict for a table of repeated measurements",
+    "trace": "Read, check and compare profiler traces",
+    "snapshot": "Read torch memory snapshots: ledger, owners, replay, diff",
+    "serving": "Measure and read vLLM servers",
+    "sweep": "Run many reports or recordings, one per table row",
+    "index": "Index many recordings or reports for queries",
+    "findings": "Render findings.md again from a report folder",
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported on use, so that ``--help`` stays instant."""
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises InputError instead of printing usage and leaving."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The command names in the order of the table."""
-        return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module)]
+    def error(self, message: str) -> NoReturn:
+        """Raise one line that names the command and where help is."""
+        raise InputError(f"{message} (see {self.prog} --help)")
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The click command of a name, or None where there is none."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(COMMANDS[cmd_name][0])
-        import typer.main
 
-        command = typer.main.get_command(module.app)
-        command.name = cmd_name
-        return command
+def new_parser(prog: str, description: str, example: str | None = None) -> Parser:
+    """A parser with the project's layout of help: description, options, one example."""
+    return Parser(
+        prog=prog,
+        description=description,
+        epilog=f"example: {example}" if example else None,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command list from the table, importing none of them."""
-        rows = [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+
+def print_json(document: Any) -> None:
+    """Write one strict JSON document to stdout (numbers that are not finite raise ValueError)."""
+    sys.stdout.write(json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2) + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (0, 1, 2 or 3; 130 after Ctrl-C)."""
-    group = LazyGroup("rcatools", help="Root-cause investigation of GPU performance regressions.")
     args = list(sys.argv[1:] if argv is None else argv)
     try:
-        result = group.main(args=args, prog_name="rcatools", standalone_mode=False)
+        return _dispatch(args)
     except RcaError as error:
-        print(f"rcatools: {_one_line(str(error))}", file=sys.stderr)
-        return error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.ctx.get_help() if error.ctx else "")
-        return 2
-    except click.ClickException as error:
-        print(f"rcatools: {_one_line(error.format_message())}", file=sys.stderr)
-        return 2
-    except (click.Abort, KeyboardInterrupt):
-        print("rcatools: stopped", file=sys.stderr)
-        return 130
+        return _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    return result if isinstance(result, int) else 0
+    except KeyboardInterrupt:
+        return _fail("stopped by Ctrl-C", 130)
+    except SystemExit as error:  # argparse's --help
+        return error.code if isinstance(error.code, int) else 0
+    except (IsADirectoryError, FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        return _fail(f"cannot use {error.filename}: {error.strerror}; give a readable path", 2)
+    except MemoryError:
+        return _fail("out of memory while reading the input; give a smaller file", 2)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _dispatch(args: list[str]) -> int:
+    if not args or args[0] in {"-h", "--help", "help"}:
+        print(_overview())
+        return 0 if args else 2
+    if args[0] in {"-V", "--version"}:
+        print(f"rcatools {__version__}")
+        return 0
+    name = args[0]
+    if name not in COMMANDS:
+        raise UnknownNameError("command", name, COMMANDS)
+    try:
+        module = importlib.import_module(f"rcatools.cli.{name}")
+        parser = new_parser(f"rcatools {name}", module.SUMMARY, module.EXAMPLE)
+        module.add_arguments(parser)
+        return int(module.run(parser.parse_args(args[1:])) or 0)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("rcatools"):
+            raise
+        raise UnavailableError(
+            f"'rcatools {name}' needs the package {error.name}, which is not installed; "
+            "run 'make setup' or 'pip install -e .' in the checkout"
+        ) from error
+
+
+def _overview() -> str:
+    names = [name for name in COMMANDS if importlib.util.find_spec(f"rcatools.cli.{name}")]
+    rows = "\n".join(f"  {name:<10} {COMMANDS[name]}" for name in names)
+    return (
+        "usage: rcatools COMMAND [options]\n\n"
+        "Root-cause investigation of GPU performance regressions.\n\n"
+        f"commands:\n{rows}\n\n"
+        "exit codes: 0 done, 1 --fail-on matched, 2 wrong input or call, 3 a run or notebook failed\n"
+        "example: rcatools report capture-stream --out report"
+    )
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"rcatools: {' '.join(message.split())}", file=sys.stderr)
+    return code
