@@ -87,6 +87,6 @@ def _gpu_seconds(torch: Any) -> Callable[[Callable[[], Any]], float]:
             end.record()
             end.synchronize()
             times.append(start.elapsed_time(end) / 1e3)
-        return statistics.median(times)
+        return float(statistics.median(times))
 
     return seconds

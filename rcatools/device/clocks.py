@@ -46,9 +46,10 @@ class DeviceMonitor:
     def read(self) -> Reading:
         """The state now; a reading without fields where the library fails."""
         try:
-            return self._read()
+            reading: Reading = self._read()
         except Exception:  # vendor libraries raise types of their own
             return Reading()
+        return reading
 
 
 def host_load() -> float | None:
