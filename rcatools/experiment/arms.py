@@ -88,7 +88,7 @@ class Arm:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON for the manifest; actions in their text form."""
-        document = asdict(self)
+        document = asdict(self) | {"backends": list(self.backends)}
         document["actions"] = {stage: [str(a) for a in actions] for stage, actions in self.actions.items()}
         return document
 
