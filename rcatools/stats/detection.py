@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, stats
 
+from rcatools.stats.ttest import LogDifference
+
 MAX_BLOCKS = 100_000
 
 
@@ -28,7 +30,15 @@ def smallest_detectable(sd_log: float, n: int, power: float = 0.8, alpha: float 
     return float(np.expm1(sd_log * _standard_effect(n, power, alpha)))
 
 
-def smallest_detectable_two_samples(
+def detectable(difference: LogDifference, power: float = 0.8, alpha: float = 0.05) -> float | None:
+    """Smallest true |ratio - 1| that a design seen once would see with ``power``: its spread, size and error."""
+    if difference.error is None or difference.sd is None or difference.df < 1:
+        return None
+    delta = _noncentrality(max(1, math.floor(difference.df)), power, alpha)
+    return float(np.expm1(min(difference.error * delta, 700.0)))
+
+
+def detectable_two_samples(
     sd_log: float, n_a: int, n_b: int, power: float = 0.8, alpha: float = 0.05
 ) -> float | None:
     """The same for two independent arms with a common spread ``sd_log`` of one run; None below 2 runs each."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from rcatools.stats.detection import smallest_detectable, smallest_detectable_two_samples
+from rcatools.stats.detection import detectable_two_samples, smallest_detectable
 from rcatools.stats.records import DEFAULT_CONFIDENCE, NoiseFloor
 
 
@@ -54,7 +54,7 @@ def floor_from_runs(
         return None
     sd = float(logs.std(ddof=1))
     half = float(stats.t.ppf(0.5 + confidence / 2, logs.size - 1)) * sd * math.sqrt(1 / n_a + 1 / n_b)
-    return _floor(0.0, half, sd, logs.size, smallest_detectable_two_samples(sd, n_a, n_b))
+    return _floor(0.0, half, sd, logs.size, detectable_two_samples(sd, n_a, n_b))
 
 
 def _floor(mean: float, half: float, sd: float, n: int, detectable: float | None) -> NoiseFloor:

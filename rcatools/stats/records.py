@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rcatools.stats.decide import Facts
 
 DEFAULT_MARGIN = 0.02
 DEFAULT_CONFIDENCE = 0.95
@@ -196,8 +200,8 @@ class Comparison:
         dropped: replicates left out because one side of the pair is missing or not a number.
         noise_floor: the A/A floor the verdict was held against.
         without_extreme: the effect without the most extreme replicate.
-        modes_baseline: two levels in the baseline's runs.
-        modes_candidate: two levels in the candidate's runs.
+        facts: what the decision rule looked at, so that it can judge again after a correction.
+        own_warnings: the warnings that do not come from the rule.
     """
 
     arm: str
@@ -220,5 +224,5 @@ class Comparison:
     dropped: int = 0
     noise_floor: float | None = None
     without_extreme: WithoutExtreme | None = None
-    modes_baseline: Modes | None = None
-    modes_candidate: Modes | None = None
+    facts: Facts | None = None
+    own_warnings: tuple[str, ...] = ()
