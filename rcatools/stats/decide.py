@@ -76,13 +76,14 @@ def judge(facts: Facts) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
         texts.append(
             f"arms of the same build differ by up to {units.percent(facts.noise_floor)}; this effect is inside that"
         )
+    if Reason.MODES_IN_ARM not in {note.reason for note in facts.notes}:
+        texts += _outlier_text(facts)
     if _outlier_carries(facts):
         if verdict in (Verdict.SLOWER, Verdict.FASTER):
             verdict = Verdict.UNDECIDED
             front.append(Reason.OUTLIER_CARRIES_EFFECT)
         else:
             reasons.append(Reason.OUTLIER_CARRIES_EFFECT)
-    texts += _outlier_text(facts)
     ordered = dict.fromkeys([*front, *reasons, *(note.reason for note in marks)])
     return verdict, tuple(ordered), tuple([note.text for note in facts.notes] + texts)
 
@@ -92,7 +93,13 @@ def _from_test(facts: Facts) -> tuple[Verdict, list[Reason], list[str]]:
     if test.n < MIN_REPLICATES:
         few = f"{test.n} {'run' if test.n == 1 else 'runs'} in the smaller arm; a verdict needs {MIN_REPLICATES}"
         reasons = [Reason.SINGLE_RUN_PER_ARM] if test.n <= 1 else [Reason.TOO_FEW_RUNS]
-        return Verdict.UNDECIDED, reasons, [few]
+        texts.append(few)
+        if facts.noise_floor is not None and abs(test.mean) > math.log1p(facts.noise_floor):
+            texts.append(
+                f"{units.change(test.ratio)} is more than runs of one build differ by "
+                f"({units.percent(facts.noise_floor)}): likely real, its size unproven"
+            )
+        return Verdict.UNDECIDED, reasons, texts
     p_value, p_equivalence = test.p_value(), test.p_equivalence(facts.margin)
     if p_value is None or p_equivalence is None:
         return Verdict.UNDECIDED, [Reason.INTERVAL_TOO_WIDE], ["no spread is known, so no interval either"]

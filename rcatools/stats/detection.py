@@ -34,7 +34,7 @@ def detectable(difference: LogDifference, power: float = 0.8, alpha: float = 0.0
     """Smallest true |ratio - 1| that a design seen once would see with ``power``: its spread, size and error."""
     if difference.error is None or difference.sd is None or difference.df < 1:
         return None
-    delta = _noncentrality(max(1, math.floor(difference.df)), power, alpha)
+    delta = noncentrality(max(1, math.floor(difference.df)), power, alpha)
     return float(np.expm1(min(difference.error * delta, 700.0)))
 
 
@@ -44,7 +44,7 @@ def detectable_two_samples(
     """The same for two independent arms with a common spread ``sd_log`` of one run; None below 2 runs each."""
     if min(n_a, n_b) < 2 or not math.isfinite(sd_log):
         return None
-    delta = _noncentrality(n_a + n_b - 2, power, alpha) * math.sqrt(1 / n_a + 1 / n_b)
+    delta = noncentrality(n_a + n_b - 2, power, alpha) * math.sqrt(1 / n_a + 1 / n_b)
     return float(np.expm1(sd_log * delta))
 
 
@@ -72,12 +72,12 @@ def blocks_needed(sd_log: float, effect: float, power: float = 0.8, alpha: float
 
 
 def _standard_effect(n: int, power: float, alpha: float) -> float:
-    return _noncentrality(n - 1, power, alpha) / math.sqrt(n)
+    return noncentrality(n - 1, power, alpha) / math.sqrt(n)
 
 
 @lru_cache(maxsize=4096)
-def _noncentrality(df: int, power: float, alpha: float) -> float:
-    """Noncentrality at which the two-sided t-test with ``df`` degrees of freedom has the power."""
+def noncentrality(df: int, power: float, alpha: float) -> float:
+    """Noncentrality (effect over standard error) at which the two-sided t-test with ``df`` degrees of freedom has the power."""
     critical = float(stats.t.ppf(1 - alpha / 2, df))
 
     def excess(delta: float) -> float:

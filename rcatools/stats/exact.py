@@ -54,15 +54,16 @@ def sign_flip_p(differences: ArrayLike) -> float:
 
 def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
     """Two-sided Mann-Whitney p: exact up to 50 values a side (with ties: up to 20,000 splits), else the normal limit."""
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    x, y = np.asarray(a, dtype=float).ravel(), np.asarray(b, dtype=float).ravel()
     if x.size == 0 or y.size == 0:
         return 1.0
     ties = np.unique(np.concatenate([x, y])).size < x.size + y.size
     small = max(x.size, y.size) <= 50
     if small and ties and math.comb(x.size + y.size, x.size) <= 20_000:
         return _rank_sum_permutation_p(x, y)
-    method = "exact" if small and not ties else "asymptotic"
-    return float(stats.mannwhitneyu(x, y, alternative="two-sided", method=method).pvalue)
+    if small and not ties:
+        return float(stats.mannwhitneyu(x, y, alternative="two-sided", method="exact").pvalue)
+    return float(stats.mannwhitneyu(x, y, alternative="two-sided", method="asymptotic").pvalue)
 
 
 def _signed_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
