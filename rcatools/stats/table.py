@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rcatools.errors import InputError, UnknownNameError
+from rcatools.errors import InputError
 from rcatools.stats import design, drift, noise, pooling, screening, ttest
 from rcatools.stats.assemble import Context
 from rcatools.stats.decide import Note, check_declared
+from rcatools.stats.declared import Declared, split_arms
 from rcatools.stats.family import correct
 from rcatools.stats.groups import group_estimates, shared_levels
 from rcatools.stats.layout import Cell, Layout, lay_out
-from rcatools.stats.naming import is_repeat_of
 from rcatools.stats.paired import compare_log_pairs
 from rcatools.stats.records import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_MARGIN,
     Comparison,
     NoiseFloor,
     Result,
@@ -31,39 +29,9 @@ from rcatools.stats.records import (
 from rcatools.stats.ttest import LogDifference
 from rcatools.stats.unpaired import compare_log_runs
 
-MAX_ARMS = 100
 EXACT_UP_TO = 500
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Declared:
-    """What is settled before the numbers are looked at.
-
-    Attributes:
-        baseline: name of the baseline arm.
-        arms: candidates to judge, all others of the table when empty.
-        margin: largest |ratio - 1| that does not matter; ``margins`` overrules it by (metric, workload).
-        confidence: level of intervals.
-        unit: "auto" or the unit of replication.
-        repeats: arms that are the baseline once more, beside those whose name says so.
-        not_repeats: arms that are no repeat whatever their name says.
-        repeat_runs: times of further runs of the baseline's build, from another table.
-        repeat_difference: an A/A difference from another table.
-        margins: margin by (metric, workload).
-    """
-
-    baseline: str
-    arms: tuple[str, ...] = ()
-    margin: float = DEFAULT_MARGIN
-    confidence: float = DEFAULT_CONFIDENCE
-    unit: str = "auto"
-    repeats: tuple[str, ...] = ()
-    not_repeats: tuple[str, ...] = ()
-    repeat_runs: tuple[float, ...] = ()
-    repeat_difference: LogDifference | None = None
-    margins: dict[tuple[str | None, str | None], float] = field(default_factory=dict)
 
 
 def compare_table(frame: pd.DataFrame, declared: Declared) -> TableVerdict:
@@ -82,7 +50,7 @@ def compare_table(frame: pd.DataFrame, declared: Declared) -> TableVerdict:
     """
     check_declared(declared.margin, declared.confidence)
     layout = lay_out(frame, declared.baseline, declared.unit)
-    candidates, repeats = _arms(layout.arms, declared)
+    candidates, repeats = split_arms(layout.arms, declared)
     judged = _Judge(layout, declared, candidates, repeats)
     results, skipped = [], 0
     for index in range(len(layout.groups)):
@@ -111,34 +79,6 @@ def compare_table(frame: pd.DataFrame, declared: Declared) -> TableVerdict:
         groups=group_estimates(frame, corrected),
         warnings=tuple(warnings),
     )
-
-
-def _arms(arms: Sequence[str], declared: Declared) -> tuple[list[str], list[str]]:
-    """Candidates and A/A arms in order of appearance."""
-    if declared.baseline not in arms:
-        raise UnknownNameError("baseline arm", declared.baseline, arms[:20])
-    for name in (*declared.arms, *declared.repeats):
-        if name not in arms:
-            raise UnknownNameError("arm", name, arms[:20])
-    others = [arm for arm in arms if arm != declared.baseline]
-    if not others:
-        raise InputError(
-            f"the table holds the arm {declared.baseline!r} only; a comparison needs a second one"
-        )
-    repeats = [
-        arm
-        for arm in others
-        if arm not in declared.arms
-        and arm not in declared.not_repeats
-        and (arm in declared.repeats or is_repeat_of(arm, declared.baseline))
-    ]
-    wanted = [arm for arm in others if arm not in repeats and (not declared.arms or arm in declared.arms)]
-    if len(wanted) > MAX_ARMS:
-        raise InputError(
-            f"the table holds {len(others) + 1:,} arms, more than {MAX_ARMS}; name the ones to judge "
-            "with --arm, or check which column names the arm"
-        )
-    return wanted, repeats
 
 
 def _unit_warnings(layout: Layout) -> list[str]:
