@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from rcatools import units
 from rcatools.report.compare_view import Line, Shown, lines
 from rcatools.stats.records import GroupEstimate, TableVerdict
 
 MAX_LINES = 60
+MAX_SENTENCES = 12
 _HEAD = ("arm", "verdict", "change", "interval", "n", "p", "could be seen", "reasons")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~@&$])")
@@ -71,20 +73,26 @@ def _cells(line: Line) -> tuple[str, ...]:
     )
 
 
-def _bulleted(kept: Sequence[Line], table: TableVerdict, shown: Shown, safe: object) -> list[str]:
-    assert callable(safe)
+def _bulleted(
+    kept: Sequence[Line], table: TableVerdict, shown: Shown, safe: Callable[[str], str]
+) -> list[str]:
+    """Sentences of the first lines, then every warning once, then what was assumed and left out."""
     out = []
-    for line in kept[:12]:
+    for line in kept[:MAX_SENTENCES]:
         where = " / ".join(p for p in (line.result.metric, line.result.workload) if p)
-        texts = [line.sentence, *(_capital(w) + "." for w in line.comparison.warnings)]
-        out.append(safe((f"{where}: " if where else "") + " ".join(texts)))
-    out += [safe(_group_text(group)) for group in table.groups]
-    out += [safe(_capital(text) + ".") for result in table.results[:12] for text in result.warnings]
-    out += [safe(_capital(text) + ".") for text in (*table.warnings, *shown.notes)]
+        out.append((f"{where}: " if where else "") + line.sentence)
+    if len(kept) > MAX_SENTENCES:
+        out.append(f"{len(kept) - MAX_SENTENCES} more lines of the table have their sentence in the JSON.")
+    texts = Counter(text for line in kept for text in line.comparison.warnings)
+    for text, count in texts.items():
+        out.append(_capital(text) + (f" ({count} arms)." if count > 1 else "."))
+    out += [_group_text(group) for group in table.groups]
+    out += [_capital(text) + "." for result in table.results[:MAX_SENTENCES] for text in result.warnings]
+    out += [_capital(text) + "." for text in (*table.warnings, *shown.notes)]
     if shown.excluded:
         told = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in shown.excluded.items())
-        out.append(safe(f"Left out and counted: {told}."))
-    return out
+        out.append(f"Left out and counted: {told}.")
+    return [safe(text) for text in out]
 
 
 def _group_text(group: GroupEstimate) -> str:

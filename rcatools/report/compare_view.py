@@ -119,7 +119,9 @@ def _finding(comparison: Comparison, result: Result, rate: bool, unit: str) -> s
         case Verdict.FASTER:
             return f"{arm} is {size} {words[1]} than {base} {basis}."
         case Verdict.EQUIVALENT:
-            return f"{arm} equals {base} within the margin of {units.percent(comparison.margin)}: {change} {basis}."
+            apart = Reason.INTERVAL_EXCLUDES_ONE in comparison.reasons
+            margin = units.percent(comparison.margin)
+            return f"{arm} is within {margin} of {base}{', though not equal' if apart else ''}: {change} {basis}."
     return f"{arm} against {base} is undecided: {change} {basis}{_because(comparison)}."
 
 

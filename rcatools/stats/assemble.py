@@ -88,11 +88,20 @@ def with_adjusted_p(comparison: Comparison, p_adjusted: float, min_effect: float
     """Judge again with a p-value corrected over everything that was compared."""
     assert comparison.facts is not None
     facts = replace(comparison.facts, p_adjusted=p_adjusted, min_effect=min_effect)
+    return replace(_judged_again(comparison, facts), p_adjusted=p_adjusted)
+
+
+def with_note(comparison: Comparison, note: Note) -> Comparison:
+    """Judge again with a disturbance that was found later, from more than this comparison's own runs."""
+    assert comparison.facts is not None
+    return _judged_again(comparison, replace(comparison.facts, notes=(*comparison.facts.notes, note)))
+
+
+def _judged_again(comparison: Comparison, facts: Facts) -> Comparison:
     verdict, reasons, texts = judge(facts)
     return replace(
         comparison,
         facts=facts,
-        p_adjusted=p_adjusted,
         verdict=verdict,
         reasons=reasons,
         warnings=(*texts, *comparison.own_warnings),

@@ -44,6 +44,11 @@ class Pairs:
 
 def pair(baseline: Cell, candidate: Cell) -> Pairs:
     """Pair the block means of two arms, on the same machine and day where blocks name them."""
+    same = np.array_equal(baseline.block, candidate.block) and np.array_equal(
+        baseline.stratum, candidate.stratum
+    )
+    if same and np.all(np.diff(baseline.block) > 0):
+        return Pairs(baseline.logs, candidate.logs, baseline.order, candidate.order, 0, ())
     inside = np.concatenate([baseline.stratum, candidate.stratum])
     width = int(inside.max(initial=0)) + 1
     place_b = baseline.block * width + baseline.stratum
@@ -52,8 +57,6 @@ def pair(baseline: Cell, candidate: Cell) -> Pairs:
     if not np.isin(place_b, place_c).any():
         notes = _mixed_inside_blocks(baseline, candidate)
         place_b, place_c = baseline.block, candidate.block
-    if place_b.size == place_c.size and np.array_equal(place_b, place_c) and np.all(np.diff(place_b) > 0):
-        return Pairs(baseline.logs, candidate.logs, baseline.order, candidate.order, 0, notes)
     blocks_b, b, order_b = _block_means(baseline, place_b)
     blocks_c, c, order_c = _block_means(candidate, place_c)
     _, at_b, at_c = np.intersect1d(blocks_b, blocks_c, assume_unique=True, return_indices=True)

@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
 
 from rcatools.stats.ttest import LogDifference
 
@@ -77,14 +77,9 @@ def _standard_effect(n: int, power: float, alpha: float) -> float:
 
 @lru_cache(maxsize=4096)
 def noncentrality(df: int, power: float, alpha: float) -> float:
-    """Noncentrality (effect over standard error) at which the two-sided t-test with ``df`` degrees of freedom has the power."""
-    critical = float(stats.t.ppf(1 - alpha / 2, df))
+    """Noncentrality (effect over standard error) at which the two-sided t-test reaches the power.
 
-    def excess(delta: float) -> float:
-        other_side = stats.nct.cdf(-critical, df, delta) if delta < 5 else 0.0
-        return float(stats.nct.sf(critical, df, delta) + other_side) - power
-
-    high = critical
-    while excess(high) < 0:
-        high *= 1.25
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-6))
+    The chance of a significant result on the wrong side is left out; at 80 % power it is below 1e-5.
+    """
+    critical = special.stdtrit(df, 1 - alpha / 2)
+    return float(special.nctdtrinc(df, 1 - power, critical))

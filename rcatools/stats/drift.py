@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from rcatools import units
 from rcatools.stats.decide import Note
@@ -35,6 +34,8 @@ def trend(values: ArrayLike, *, alpha: float = ALPHA, min_total: float = 0.0) ->
     logs = logs[steps]
     if logs.size < MIN_VALUES or np.ptp(logs) == 0:
         return None
+    from scipy import stats  # half a second, needed where a trend is asked for
+
     slope = float(stats.theilslopes(logs, steps).slope)
     p_value = float(stats.kendalltau(steps, logs).pvalue)
     total = math.expm1(slope * float(steps[-1] - steps[0]))

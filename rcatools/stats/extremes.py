@@ -27,9 +27,9 @@ def without_extreme_pair(d: Floats) -> WithoutExtreme | None:
     """
     if d.size < MIN_VALUES:
         return None
-    index = farthest(d)
+    index, _, z = farthest(d)
     rest = (float(d.sum()) - float(d[index])) / (d.size - 1)
-    return _record(index, "pair", d, rest)
+    return WithoutExtreme(index, "pair", math.exp(float(d[index])), math.exp(rest), z, z > OUTLIER_Z)
 
 
 def without_extreme_run(b: Floats, c: Floats) -> WithoutExtreme | None:
@@ -44,33 +44,31 @@ def without_extreme_run(b: Floats, c: Floats) -> WithoutExtreme | None:
     """
     if min(b.size, c.size) < MIN_VALUES:
         return None
-    i, j = farthest(b), farthest(c)
-    pull_b = abs(float(b[i] - np.median(b))) / b.size
-    pull_c = abs(float(c[j] - np.median(c))) / c.size
-    if pull_b >= pull_c:
-        rest = (float(b.sum()) - float(b[i])) / (b.size - 1)
-        return _record(i, "baseline", b, float(c.mean()) - rest)
-    rest = (float(c.sum()) - float(c[j])) / (c.size - 1)
-    return _record(j, "candidate", c, rest - float(b.mean()))
+    at_b, distance_b, z_b = farthest(b)
+    at_c, distance_c, z_c = farthest(c)
+    in_baseline = distance_b / b.size >= distance_c / c.size
+    logs, index, z = (b, at_b, z_b) if in_baseline else (c, at_c, z_c)
+    rest = (float(logs.sum()) - float(logs[index])) / (logs.size - 1)
+    mean = float(c.mean()) - rest if in_baseline else rest - float(b.mean())
+    arm = "baseline" if in_baseline else "candidate"
+    return WithoutExtreme(index, arm, math.exp(float(logs[index])), math.exp(mean), z, z > OUTLIER_Z)
 
 
-def farthest(logs: Floats) -> int:
-    """Index of the value farthest from the median."""
-    return int(np.argmax(np.abs(logs - np.median(logs))))
+def farthest(logs: Floats) -> tuple[int, float, float]:
+    """The value farthest from the median: index, distance, and distance in robust standard deviations.
 
-
-def robust_z(logs: Floats, index: int) -> float:
-    """Distance of one value from the median in scaled median absolute deviations.
-
-    Where more than half of the values are equal, the mean absolute deviation takes the median one's place.
+    The scale is the median absolute deviation; where more than half of the values are equal, the mean absolute
+    deviation takes its place.
     """
-    distance = np.abs(logs - np.median(logs))
-    scale = _MAD_TO_SD * float(np.median(distance))
+    distance = np.abs(logs - _median(logs))
+    index = int(np.argmax(distance))
+    scale = _MAD_TO_SD * _median(distance)
     if scale <= 1e-12:
         scale = _MEAN_DEVIATION_TO_SD * float(distance.mean())
-    return float(distance[index]) / scale if scale > 1e-12 else 0.0
+    far = float(distance[index])
+    return index, far, far / scale if scale > 1e-12 else 0.0
 
 
-def _record(index: int, arm: str, logs: Floats, rest: float) -> WithoutExtreme:
-    z = robust_z(logs, index)
-    return WithoutExtreme(index, arm, math.exp(float(logs[index])), math.exp(rest), z, z > OUTLIER_Z)
+def _median(values: Floats) -> float:
+    ordered = np.sort(values)
+    return (float(ordered[(ordered.size - 1) // 2]) + float(ordered[ordered.size // 2])) / 2

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from rcatools import units
 from rcatools.stats import ttest
+from rcatools.stats.assemble import with_note
+from rcatools.stats.decide import Note
 from rcatools.stats.mixtures import CLEAR_SEPARATION
 from rcatools.stats.modes import MIN_VALUES, find_modes
 from rcatools.stats.records import Estimate, GroupEstimate, Reason, Result
@@ -48,7 +50,7 @@ def group_estimates(
     )
 
 
-def shared_levels(frame: pd.DataFrame, results: list[Result]) -> tuple[list[Result], str | None]:
+def shared_levels(results: list[Result]) -> tuple[list[Result], str | None]:
     """Mark single-run workloads that all show the same two levels, baseline low and candidates high or reverse.
 
     Where the baseline reads the same in every workload, the workloads repeat one measurement; a jump of all of
@@ -72,10 +74,11 @@ def shared_levels(frame: pd.DataFrame, results: list[Result]) -> tuple[list[Resu
         f"the {len(single)} workloads read alike and fall on two levels {units.percent(modes.gap)} apart: "
         "one change of the machine's state explains that as well as separate changes do"
     )
+    note = Note(Reason.MODES_IN_ARM, "all workloads fall on the same two levels", blocks=False)
     marked = [
         replace(
             r,
-            comparisons=tuple(replace(c, reasons=(*c.reasons, Reason.MODES_IN_ARM)) for c in r.comparisons),
+            comparisons=tuple(with_note(c, note) for c in r.comparisons),
         )
         for r in results
     ]

@@ -188,9 +188,10 @@ def _dense(codes: Codes) -> tuple[Codes, Codes]:
 def _order(frame: pd.DataFrame) -> tuple[Floats, bool]:
     for column in ("order", "run"):
         if column in frame.columns:
-            numbers = pd.to_numeric(frame[column].astype(str), errors="coerce").to_numpy(dtype=float)
+            codes, labels = _codes(frame, column)
+            numbers = pd.to_numeric(pd.Series(labels, dtype=str), errors="coerce").to_numpy(dtype=float)
             if np.isfinite(numbers).all():
-                return numbers, column == "run"
+                return numbers[codes], column == "run"
     return np.full(len(frame), np.nan), False
 
 

@@ -62,6 +62,30 @@ def modes_in_pairs(b: Floats, c: Floats, d: Floats, screened: bool = False) -> l
     return [_note(side, values, members, blocks=not one_side) for side, values, members in found]
 
 
+def levels_over_arms(arms: dict[str, Floats]) -> tuple[str, frozenset[str]] | None:
+    """Two clear levels among all runs of a group, for arms that have too few runs each.
+
+    Args:
+        arms: logs of the runs by arm.
+
+    Returns:
+        A sentence and the arms that visit both levels; None without clear levels or where no arm visits both.
+    """
+    logs = np.concatenate(list(arms.values()))
+    if logs.size < MIN_VALUES:
+        return None
+    table = find_modes_rows(logs[None, :])
+    if not table.found[0] or table.separation[0] < CLEAR_SEPARATION:
+        return None
+    cut = float(table.cut[0])
+    both = frozenset(arm for arm, values in arms.items() if _both(values > cut))
+    if not both:
+        return None
+    gap = units.percent(math.expm1(float(table.high_log[0] - table.low_log[0])))
+    text = f"the runs of all arms fall on two levels {gap} apart and one arm visits both; a mean describes neither"
+    return text, both
+
+
 def suspects(rows: Floats) -> NDArray[np.bool_]:
     """Rows of logs, shape (rows, n), that could show levels: a cheap screen for thousands of comparisons."""
     if rows.shape[1] < MIN_VALUES:

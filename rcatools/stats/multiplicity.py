@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 Floats = NDArray[np.float64]
 
@@ -20,6 +19,8 @@ def holm(p_values: ArrayLike) -> Floats:
 
 def false_discovery(p_values: ArrayLike, *, dependent: bool = False) -> Floats:
     """Benjamini-Hochberg p-values (Benjamini-Yekutieli if ``dependent``), NaN where the input is NaN."""
+    from scipy import stats  # half a second, needed for families only
+
     return _known(p_values, lambda p: stats.false_discovery_control(p, method="by" if dependent else "bh"))
 
 
@@ -52,6 +53,8 @@ def dunnett(candidates: Sequence[ArrayLike], baseline: ArrayLike, seed: int = 0)
         baseline: run values of the baseline.
         seed: of the integration, so that the result repeats.
     """
+    from scipy import stats
+
     logs = [np.log(np.asarray(c, dtype=float)) for c in candidates]
     control = np.log(np.asarray(baseline, dtype=float))
     result = stats.dunnett(*logs, control=control, rng=np.random.default_rng(seed))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from rcatools import units
 from rcatools.stats import ttest
+from rcatools.stats.assemble import with_note
 from rcatools.stats.decide import MIN_REPLICATES, Note
 from rcatools.stats.layout import Cell, Layout
-from rcatools.stats.records import Comparison, Reason, Verdict
+from rcatools.stats.records import Comparison, Reason, Result, Verdict
 
 
 def refused(layout: Layout, baseline: Cell, candidate: Cell) -> list[Note]:
@@ -38,9 +41,36 @@ def would_have_misled(done: Comparison, baseline: Cell, candidate: Cell) -> Comp
     if p_value is None or p_value >= 1 - done.confidence:
         return done
     text = f"pooled samples would give p {units.p_value(p_value)}; they repeat inside runs, so runs were compared"
-    return replace(
-        done, reasons=(*done.reasons, Reason.POOLED_SAMPLES_REFUSED), warnings=(*done.warnings, text)
-    )
+    return with_note(done, Note(Reason.POOLED_SAMPLES_REFUSED, text, blocks=False))
+
+
+def spread_inside_runs(frame: pd.DataFrame, results: Sequence[Result]) -> list[Result]:
+    """Say of single runs with a printed spread that this spread is not the error of a comparison."""
+    if "within_sd" not in frame.columns or all(c.estimate.n > 1 for r in results for c in r.comparisons):
+        return list(results)
+    keys = [k for k in ("metric", "workload") if k in frame.columns]
+    inside: dict[tuple[str, ...], float] = {}
+    for row in frame[[*keys, "arm", "value", "within_sd"]].itertuples(index=False, name=None):
+        if row[-1] is not None and math.isfinite(float(row[-1])):
+            inside[tuple(str(v) for v in row[:-2])] = float(row[-1]) / float(row[-2])
+    out = []
+    for result in results:
+        place = [str(v) for k, v in (("metric", result.metric), ("workload", result.workload)) if k in keys]
+        comparisons = [
+            _not_the_error(c, inside.get((*place, c.arm)) if c.estimate.n == 1 else None)
+            for c in result.comparisons
+        ]
+        out.append(replace(result, comparisons=tuple(comparisons)))
+    return out
+
+
+def _not_the_error(comparison: Comparison, relative_sd: float | None) -> Comparison:
+    if relative_sd is None:
+        return comparison
+    effect = abs(math.log(comparison.estimate.ratio))
+    times = f"; the difference is {effect / relative_sd:.0f} times it" if relative_sd > 0 else ""
+    text = f"the printed spread ({units.percent(relative_sd)}) lies inside a run and is not the error of this comparison"
+    return with_note(comparison, Note(Reason.POOLED_SAMPLES_REFUSED, text + times, blocks=False))
 
 
 def pooled_p(baseline: Cell, candidate: Cell) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import integrate, special
+from scipy import special
 
 from rcatools import units
 from rcatools.errors import InputError
@@ -116,7 +116,8 @@ def compare_summary(baseline: Summary, candidate: Summary, context: Context) -> 
         warnings=tuple(_sentences(baseline, candidate, difference)),
     )
     if assumed:
-        done = replace(done, mde=None)
+        estimate = replace(done.estimate, sd_log=None)
+        done = replace(done, estimate=estimate, mde=None, p_value=None, p_equivalence=None)
         if done.verdict is Verdict.EQUIVALENT:
             reasons = (
                 Reason.INTERVAL_TOO_WIDE,
@@ -248,6 +249,8 @@ def _positive(value: Any, *, zero: bool = False) -> float | None:
 @lru_cache(maxsize=256)
 def expected_range(n: int) -> float:
     """d2: the expected range of n standard normal values."""
+
+    from scipy import integrate
 
     def tail(x: float) -> float:
         below = float(special.ndtr(x))

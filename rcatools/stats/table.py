@@ -12,18 +12,22 @@ from numpy.typing import NDArray
 
 from rcatools.errors import InputError
 from rcatools.stats import design, drift, noise, pooling, screening, ttest
-from rcatools.stats.assemble import Context
+from rcatools.stats.assemble import Context, with_note
 from rcatools.stats.decide import Note, check_declared
 from rcatools.stats.declared import Declared, split_arms
 from rcatools.stats.family import correct
 from rcatools.stats.groups import group_estimates, shared_levels
 from rcatools.stats.layout import Cell, Layout, lay_out
+from rcatools.stats.mixtures import levels_over_arms
+from rcatools.stats.modes import MIN_VALUES
 from rcatools.stats.paired import compare_log_pairs
 from rcatools.stats.records import (
     Comparison,
     NoiseFloor,
+    Reason,
     Result,
     TableVerdict,
+    Verdict,
     worst,
 )
 from rcatools.stats.ttest import LogDifference
@@ -68,7 +72,8 @@ def compare_table(frame: pd.DataFrame, declared: Declared) -> TableVerdict:
         warnings.append(
             f"arm {arm!r} was taken as the baseline measured again (A/A); it gives the noise floor"
         )
-    results, note = shared_levels(frame, results)
+    results = pooling.spread_inside_runs(frame, results)
+    results, note = shared_levels(results)
     warnings += [note] if note else []
     corrected, correction = correct(results, judged.runs_of)
     return TableVerdict(
@@ -128,6 +133,7 @@ class _Judge:
                 floors.append(floor)
                 bare = self._compare(index, arm, baseline, cell, floor)
             comparisons.append(bare)
+        comparisons = self._with_levels(comparisons, baseline, here)
         metric, workload = self.layout.groups[index]
         used = comparisons or repeats
         return Result(
@@ -140,9 +146,29 @@ class _Judge:
             repeats=tuple(repeats),
             noise=max(floors, key=lambda f: f.floor) if floors else _own_floor(repeats),
             levels={arm: _level(cell) for arm, cell in [(self.declared.baseline, baseline), *here, *again]},
-            verdict=worst(c.verdict for c in comparisons),
+            verdict=worst(c.verdict for c in comparisons or repeats),
             warnings=tuple(_repeat_warnings(repeats)),
         )
+
+    def _with_levels(
+        self, comparisons: list[Comparison], baseline: Cell, here: list[tuple[str, Cell]]
+    ) -> list[Comparison]:
+        """Mark undecided comparisons of a small group whose runs fall on two levels over all arms."""
+        few = max(cell.logs.size for _, cell in [("", baseline), *here]) < MIN_VALUES if here else False
+        if not few or any(Reason.MODES_IN_ARM in c.reasons for c in comparisons):
+            return comparisons
+        found = levels_over_arms(
+            {self.declared.baseline: baseline.logs, **{arm: cell.logs for arm, cell in here}}
+        )
+        if found is None:
+            return comparisons
+        text, both = found
+        return [
+            with_note(c, Note(Reason.MODES_IN_ARM, text, blocks=True))
+            if c.verdict is Verdict.UNDECIDED and {c.arm, c.baseline} & both
+            else c
+            for c in comparisons
+        ]
 
     def cell(self, index: int, arm: str) -> Cell | None:
         """The runs of an arm in a group."""
@@ -246,7 +272,8 @@ class _Judge:
 
 def split_repeated_label(baseline: Cell, candidates: list[Cell], unit: str) -> tuple[Cell, Cell | None]:
     """Part a baseline that stands twice in each block from its second appearance, where candidates stand once."""
-    if unit != "block" or not candidates:
+    most = max((cell.logs.size for cell in candidates), default=0)
+    if unit != "block" or not candidates or baseline.logs.size <= most:
         return baseline, None
     _, at, counts = np.unique(baseline.block, return_inverse=True, return_counts=True)
     once = all(np.unique(cell.block).size == cell.block.size for cell in candidates)

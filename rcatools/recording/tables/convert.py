@@ -28,6 +28,7 @@ class Rows:
         units: unit by metric name as far as known.
         excluded: what was left out so far.
         notes: what was assumed.
+        value_name: what the file calls the value, "" where each metric has its own column.
     """
 
     frame: pd.DataFrame
@@ -35,6 +36,7 @@ class Rows:
     units: dict[str | None, str]
     excluded: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    value_name: str = ""
 
 
 def to_rows(sheet: Sheet, roles: Roles, request: Request) -> Rows:
@@ -128,7 +130,8 @@ def _stacked(
         excluded["failed"] += numbers.failed
         units[column if named else None] = numbers.unit or unit_in(column)
         parts.append(part)
-    return Rows(pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0], False, units, +excluded)
+    frame = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+    return Rows(frame, False, units, +excluded, value_name="" if named else columns[0])
 
 
 def _is_summary(frame: pd.DataFrame, roles: Roles, keys: pd.DataFrame) -> bool:
@@ -163,7 +166,8 @@ def _summary(sheet: Sheet, roles: Roles, keys: pd.DataFrame) -> Rows:
             part["metric"] = column
         units[column if len(centres) > 1 else None] = numbers.unit or unit_in(column)
         parts.append(part)
-    return Rows(pd.concat(parts, ignore_index=True), True, units)
+    value_name = "" if len(centres) > 1 else next(iter(centres))
+    return Rows(pd.concat(parts, ignore_index=True), True, units, value_name=value_name)
 
 
 def _statistics_of(sheet: Sheet, roles: Roles, about: str) -> dict[str, Floats]:

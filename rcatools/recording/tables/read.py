@@ -196,7 +196,7 @@ def _merged(parts: list[Rows], request: Request, name: str, notes: list[str]) ->
         notes += copies
     if not request.any_scale and not summary:
         clean.check_scale(frame)
-    higher, direction_notes = _directions(frame, units, request)
+    higher, direction_notes = _directions(frame, units, request, parts[0].value_name)
     return Table(
         frame=frame,
         summary=summary,
@@ -209,7 +209,7 @@ def _merged(parts: list[Rows], request: Request, name: str, notes: list[str]) ->
 
 
 def _directions(
-    frame: pd.DataFrame, units: dict[str | None, str], request: Request
+    frame: pd.DataFrame, units: dict[str | None, str], request: Request, value_name: str
 ) -> tuple[dict[str | None, bool], list[str]]:
     """Whether more is better, by metric: what the caller says, else what names and units say, else a time."""
     metrics: list[str | None] = (
@@ -219,13 +219,14 @@ def _directions(
     notes = []
     for metric in metrics:
         unit = units.get(metric, "")
-        hint = more_is_better(metric or "", unit, (request.value or "") if metric is None else "")
+        name = metric or value_name
+        hint = more_is_better(name, unit)
         if said is None:
             higher[metric] = bool(hint)
             if hint:
-                notes.append(f"{metric or request.value or unit!r}: more is better, by its name")
-            elif hint is None and (metric is not None or request.value not in (None, "value")):
-                guessed.append(metric or request.value)
+                notes.append(f"{name or unit!r}: more is better, by its name")
+            elif hint is None and name not in ("", "value"):
+                guessed.append(name)
         elif len(metrics) > 1 and hint is not None and hint != said:
             higher[metric] = hint
             notes.append(
@@ -235,7 +236,7 @@ def _directions(
             higher[metric] = said
             if hint is not None and hint != said:
                 notes.append(
-                    f"{metric or request.value or unit!r} was taken as {'a rate' if said else 'a time'}, as the call says"
+                    f"{name or unit!r} was taken as {'a rate' if said else 'a time'}, as the call says"
                 )
     if guessed:
         notes.append(f"{listed(guessed)}: taken as times, less is better; say --higher-is-better for rates")

@@ -40,13 +40,13 @@ def read_repeats(paths: Sequence[Path], request: Request) -> pd.DataFrame:
             frame = frame.assign(arm=f"A{number}")
             column = "arm"
         asked = replace(request, baseline=str(frame[column].iloc[0]), arms=(), arm_column=column)
-        names = {plain(c) for c in frame.columns}
-        kept = {
-            n: v
-            for n in ("value", "run_column", "block_column")
-            if (v := getattr(request, n)) and plain(v) in names
-        }
-        asked = replace(asked, **{n: kept.get(n) for n in ("value", "run_column", "block_column")}, by=())
+        asked = replace(
+            asked,
+            value=_present(request.value, frame),
+            run_column=_present(request.run_column, frame),
+            block_column=_present(request.block_column, frame),
+            by=(),
+        )
         sheet = replace(sheet, frame=frame)
         rows = to_rows(sheet, decide_roles(sheet, asked), asked)
         if rows.summary:
@@ -62,3 +62,8 @@ def read_repeats(paths: Sequence[Path], request: Request) -> pd.DataFrame:
     if arms > 2:
         raise InputError(f"the A/A tables hold {arms} arms; give one build, measured as one or two arms")
     return frame
+
+
+def _present(name: str | None, frame: pd.DataFrame) -> str | None:
+    """The column if this file has it."""
+    return name if name is not None and plain(name) in {plain(c) for c in frame.columns} else None
