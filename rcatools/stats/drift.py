@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from rcatools import units
 from rcatools.stats.decide import Note
 from rcatools.stats.records import Drift, Reason
-from rcatools.stats.ttest import t_quantile, t_tail
+from rcatools.stats.ttest import from_pairs, from_runs, t_quantile, t_tail
 
 MIN_VALUES = 5
 ALPHA = 0.01
@@ -50,38 +50,59 @@ def explains(
     """Whether a straight drift along a known order explains the difference of two arms.
 
     The logs are fitted by a common slope along the order and a step between the arms. Where one arm came
-    entirely first, a slope that leaves no certain step forbids a verdict; where the arms alternate, one that
-    takes more than half of the step does.
+    entirely first, a slope that leaves no certain step forbids a verdict, and so do neighbours that are alike;
+    where the arms alternate, a slope that takes more than half of the step does. A difference that the plain
+    test does not see needs no explanation.
 
     Args:
-        b: logs of the baseline's runs.
+        b: logs of the baseline's runs (of its blocks, when paired).
         c: logs of the candidate's runs.
         order_b: position in time of each baseline run.
         order_c: position in time of each candidate run.
         paired: whether the verdict rests on block pairs, which need a clearer slope to be overruled.
-        alpha: level for the slope.
+        alpha: level of the plain test and of the slope.
     """
     order = np.concatenate([order_b, order_c])
     if b.size + c.size < MIN_VALUES or min(b.size, c.size) < 2 or not np.isfinite(order).all():
         return None
-    apart = bool(order_b.max() < order_c.min() or order_c.max() < order_b.min())
     fitted = _step_and_slope(b, c, order)
-    if fitted is None:
+    p_value = (from_pairs(c - b) if paired else from_runs(b, c)).p_value()
+    if fitted is None or p_value is None:
         return None
     step, step_error, p_slope, per_step, df = fitted
     effect = float(c.mean() - b.mean())
-    limit = alpha if not paired else ALPHA
-    if apart:
-        uncertain = abs(step) <= t_quantile(0.975, df) * step_error or step * effect <= 0
-        if p_slope <= 2 * limit and uncertain:
-            return Note(
-                Reason.ORDER_OR_DRIFT, _drift_text(per_step, effect, step, "one arm came first"), True
-            )
+    if order_b.max() < order_c.min() or order_c.max() < order_b.min():
+        uncertain = step * effect <= 0 or abs(step) <= t_quantile(0.975, df) * step_error
         text = "all runs of one arm came before the other's; a change in between would look the same"
-        return Note(Reason.ORDER_OR_DRIFT, text, False) if p_slope <= 2 * limit else None
-    if p_slope <= limit and (step * effect <= 0 or abs(step) < (1 - EXPLAINED_SHARE) * abs(effect)):
+        blocks = False
+        if p_value < alpha and p_slope <= 2 * alpha and uncertain:
+            text, blocks = _drift_text(per_step, effect, step, "one arm came first"), True
+        elif p_value < alpha and wanders(b, order_b, c, order_c):
+            text = "one arm came first, and neighbours in time are alike: a wandering machine explains it as well"
+            blocks = True
+        return Note(Reason.ORDER_OR_DRIFT, text, blocks)
+    taken = step * effect <= 0 or abs(step) < (1 - EXPLAINED_SHARE) * abs(effect)
+    if p_value < alpha and p_slope <= (ALPHA if paired else alpha) and taken:
         return Note(Reason.ORDER_OR_DRIFT, _drift_text(per_step, effect, step, "the arms alternate"), True)
     return None
+
+
+def wanders(b: Floats, order_b: Floats, c: Floats, order_c: Floats, alpha: float = 0.05) -> bool:
+    """Whether neighbours in time are alike inside both arms: lag-1 autocorrelation, one-sided.
+
+    Under independence it has a bias of -1/n and a standard error near 1/sqrt(n) (Bartlett 1946).
+    """
+    products = squares = expected = 0.0
+    for logs, order in ((b, order_b), (c, order_c)):
+        e = logs[np.argsort(order, kind="stable")]
+        e = e - e.mean()
+        products += float(e[1:] @ e[:-1])
+        squares += float(e @ e)
+        expected -= float(e @ e) / e.size
+    n = b.size + c.size
+    if squares <= 0 or n < 2 * MIN_VALUES:
+        return False
+    return (products - expected) / squares * math.sqrt(n) > t_quantile(1 - alpha, 1e6)
 
 
 def follows_run_numbers(b: Floats, c: Floats, run_b: Floats, run_c: Floats, margin: float) -> Note | None:

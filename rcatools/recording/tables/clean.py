@@ -44,33 +44,30 @@ def without_unusable(frame: pd.DataFrame, excluded: Counter[str], source: str) -
 
 
 def without_duplicates(frame: pd.DataFrame, excluded: Counter[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Rows without exact copies of a row that names its run, sample or order; copies are counted.
+    """Rows without exact copies, which are counted.
 
-    Two equal values of one arm are no copy by themselves. A row is one where all its keys AND its value stand
-    twice while keys otherwise name rows uniquely.
+    Two equal values of one arm are no copy by themselves: keys must name the row. With a sample or order column
+    they do; with a block or run alone they do when wherever keys repeat the value repeats as well.
     """
     keys = [c for c in _IDENTITY if c in frame.columns]
     if not {"block", "run", "sample", "order"} & set(keys):
         return frame, []
     place = combined_codes(frame, keys)
-    _, first, counts = np.unique(place, return_index=True, return_counts=True)
-    if first.size == len(frame):
+    _, counts = np.unique(place, return_counts=True)
+    if counts.size == len(frame):
         return frame, []
-    unique_name = "sample" in keys or "order" in keys or np.mean(counts == 1) > 0.5
-    if not unique_name:
-        return frame, []
-    with_value = place * 1  # keep the key codes and tell values apart inside them
-    value_codes, _ = pd.factorize(frame["value"])
-    both = pd.factorize(with_value.astype(np.int64) * (int(value_codes.max()) + 1) + value_codes)[0]
+    both = pd.factorize(place * (len(frame) + 1) + pd.factorize(frame["value"])[0])[0]
     keep = ~pd.Series(both).duplicated().to_numpy()
-    copies = int((~keep).sum())
-    notes = []
+    distinct = int(keep.sum())
+    named = bool({"sample", "order"} & set(keys))
+    if not named and distinct > counts.size:
+        return frame, []
+    notes, copies = [], len(frame) - distinct
     if copies:
         excluded["duplicate"] += copies
-        notes.append(f"{copies:,} rows stand twice with the same keys and value; one of each was kept")
-    left = place[keep]
-    again = left.size - np.unique(left).size
-    if again:
+        notes.append(f"{copies:,} rows are exact copies (same keys, same value); one of each was kept")
+    if distinct > counts.size:
+        again = distinct - counts.size
         notes.append(
             f"{again:,} rows share their keys with another row of another value; all were kept as samples"
         )

@@ -40,6 +40,8 @@ def read_delimited(data: bytes, source: str, as_text: tuple[str, ...] = ()) -> S
     header = data[: header_end if header_end >= 0 else len(data)].decode("utf-8", "replace").strip("\r\n")
     if not header.strip():
         raise InputError(f"{source} is empty; give a table with a header line and one row per measurement")
+    if header_end < 0 or not data[header_end:].strip():
+        raise InputError(f"{source} has a header but no rows")
     if len(header) > _MAX_HEADER:
         raise InputError(f"{source}: the first line has {len(header):,} characters; this is no table")
     delimiter = max(_DELIMITERS, key=header.count) if any(c in header for c in _DELIMITERS) else ","

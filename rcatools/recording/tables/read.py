@@ -15,7 +15,7 @@ from rcatools.recording.tables import clean
 from rcatools.recording.tables.convert import Rows, to_rows
 from rcatools.recording.tables.files import read_sheet
 from rcatools.recording.tables.model import Request, Sheet, Table
-from rcatools.recording.tables.names import listed, more_is_better
+from rcatools.recording.tables.names import listed, more_is_better, plain
 from rcatools.recording.tables.roles import Roles, decide_roles
 
 Source = tuple[str | None, Path]
@@ -225,7 +225,7 @@ def _directions(
             higher[metric] = bool(hint)
             if hint:
                 notes.append(f"{name or unit!r}: more is better, by its name")
-            elif hint is None and name not in ("", "value"):
+            elif hint is None and plain(name) not in ("", "value"):
                 guessed.append(name)
         elif len(metrics) > 1 and hint is not None and hint != said:
             higher[metric] = hint
