@@ -88,6 +88,7 @@ def lay_out(frame: pd.DataFrame, baseline: str, unit: str = "auto") -> Layout:
     run, _ = _codes(frame, "run")
     machine, _ = _codes(frame, "machine")
     day, _ = _codes(frame, "day")
+    stratum = _combine([machine, day])
     base = arms.index(baseline) if baseline in arms else -1
     chosen, flags, warnings = _choose_unit(
         frame, arm == base, _combine([group, arm]), _combine([group, block]), unit
@@ -96,8 +97,9 @@ def lay_out(frame: pd.DataFrame, baseline: str, unit: str = "auto") -> Layout:
         run = np.arange(len(frame), dtype=np.int64)
     elif flags["pooled"]:
         run = np.zeros(len(frame), dtype=np.int64)
+    elif chosen == "block" and not {"run", "sample"} & set(frame.columns):
+        run = _turns(_combine([group, arm, stratum, block]), arm == base)
     order, order_is_run_number = _order(frame)
-    stratum = _combine([machine, day])
     key = _combine([group, arm, stratum, block, run])
     runs = _reduce(np.log(frame["value"].to_numpy(dtype=float)), key, order)
     first = runs["first"]
@@ -152,6 +154,17 @@ def _choose_unit(
         flags["pooled"] = True
         return "run", flags, warnings
     return "row", flags, warnings
+
+
+def _turns(place: Codes, is_base: NDArray[np.bool_]) -> Codes:
+    """Turn of each row in its arm and block where only the baseline stands twice there; zeros otherwise.
+
+    Then its second turn is the baseline measured again, and not a further sample of the first.
+    """
+    count = np.bincount(_dense(place)[0])[_dense(place)[0]]
+    if not is_base.any() or count[~is_base].max(initial=1) > 1 or np.median(count[is_base]) != 2:
+        return np.zeros(place.size, dtype=np.int64)
+    return np.asarray(pd.Series(place).groupby(place, sort=False).cumcount(), dtype=np.int64)
 
 
 def _codes(frame: pd.DataFrame, column: str) -> tuple[Codes, list[str]]:

@@ -201,7 +201,7 @@ def _wide(sheet: Sheet, roles: Roles, keys: pd.DataFrame) -> Rows:
     }
     measured = [c for c, (s, _) in centres.items() if s in ("mean", "median")]
     summary = bool(spread and measured) or any(
-        s in ("sd", "count", "sem") and about in {a for _, a in centres.values() if a}
+        s in ("sd", "count", "sem", "low") and about in {a for _, a in centres.values() if a}
         for s, about in roles.statistics
     )
     labels = _labels(roles.wide, centres)

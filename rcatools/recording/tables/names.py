@@ -41,6 +41,7 @@ _STATISTICS: dict[str, tuple[str, ...]] = {
     "sem": ("sem", "stderr", "std_err", "standard_error"),
     "low": ("min", "minimum", "fastest"),
     "high": ("max", "maximum", "slowest"),
+    "count": ("n", "count", "runs"),
 }
 _WITHIN = re.compile(r"(?:within|inside|in)_?(?:run|process)?_?(?:sd|std|stdev|stddev)(?:_.*)?")
 _TOLERANCE = re.compile(r"(?:tolerance|margin)(?:_(?:pct|percent))?")
@@ -103,7 +104,7 @@ def statistic_of(name: object) -> tuple[str | None, str]:
         for word in words:
             if key == word:
                 return statistic, ""
-            if key.startswith(word + "_"):
+            if key.startswith(word + "_") and statistic != "count":
                 return statistic, key[len(word) + 1 :]
             if key.endswith("_" + word):
                 return statistic, key[: -len(word) - 1]

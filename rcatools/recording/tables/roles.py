@@ -169,12 +169,14 @@ def _by_stem(frame: pd.DataFrame, label: str) -> str | None:
     """The column that is the label with a unit behind it."""
     stem = plain(label)
     matches = [str(c) for c in frame.columns if plain(c).rsplit("_", 1)[0] == stem or plain(c) == stem]
-    return matches[0] if len(matches) == 1 else None
+    centres = [c for c in matches if statistic_of(c)[0] in (None, "mean", "median")]
+    return centres[0] if len(centres) == 1 else None
 
 
 def _may_be_arm(frame: pd.DataFrame, column: str, baseline: str) -> bool:
     statistic, about = statistic_of(column)
-    if statistic in ("mean", "median") and not about:
+    alike = statistic_of(baseline)[0] == statistic
+    if statistic in ("mean", "median") and (alike or not about):
         statistic = None
     if (
         statistic is not None
