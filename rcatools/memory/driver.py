@@ -1,4 +1,4 @@
-"""Replay of events that concern the driver: new segments, mapped ranges, and what is given back."""
+"""Replay of events that concern the driver: new segments and mapped ranges."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ from typing import TYPE_CHECKING
 
 from rcatools.memory.expandable import find_room, map_front, reserve
 from rcatools.memory.heap import FREE, UNMAPPED, Block, BlockPool
-from rcatools.memory.release import (
-    Released,
-    apply_release,
-    collection_plan,
-    oversize_plan,
-    plan_default,
-    plan_private,
-)
-from rcatools.memory.repair import containing, describe, expected_block, hidden, move_to_private, uncertain
+from rcatools.memory.repair import describe, doubt, expected_block, move_to_private, uncertain
 from rcatools.memory.snapshot import DEFAULT_POOL
 from rcatools.memory.start import CODE
 
 if TYPE_CHECKING:
     from rcatools.memory.engine import Engine
 
-_ALLOC, _DONE = CODE["alloc"], CODE["free_completed"]
-_SEGMENT, _SEGMENT_FREE = CODE["segment_alloc"], CODE["segment_free"]
-_MAP, _UNMAP, _OOM = CODE["segment_map"], CODE["segment_unmap"], CODE["oom"]
-_NAMES = {_SEGMENT_FREE: "segment_free", _UNMAP: "segment_unmap"}
+_ALLOC, _MAP = CODE["alloc"], CODE["segment_map"]
 
 
 def driver_alloc(engine: Engine, index: int) -> int:
@@ -111,6 +100,7 @@ def _check_miss(
         engine.unverifiable["size_before_recording"] += 1
     else:
         engine.segments_exact = False
+        doubt(engine, pool)
         engine.mismatch(index, describe(choice), "new driver memory")
     return False
 
@@ -166,148 +156,3 @@ def _force_maps(engine: Engine, recorded: list[tuple[int, int]], stream: int, sm
         if block is None or block.state != UNMAPPED:
             block = reserve(engine.heap, pool, stream, address)
         map_front(engine.heap, block, size)
-
-
-def release_run(engine: Engine, index: int) -> int:
-    """Consecutive releases, explained as a whole: empty_cache, retry ladder, garbage collection, pool death."""
-    end = index
-    while end < engine.n and engine.action[end] in _NAMES:
-        end += 1
-    recorded: list[Released] = [
-        (_NAMES[int(engine.action[i])], *_event(engine, i)) for i in range(index, end)
-    ]
-    request = _request_after(engine, end)
-    for prefix in _prefixes(engine, request):
-        moved = _matches(engine, recorded, prefix)
-        if moved is not None:
-            for address in moved:
-                move_to_private(engine, engine.heap.blocks[address].segment)
-            private = sum(1 for r in recorded if r[1] in engine.inferred)
-            engine.unverifiable["pool_not_recorded"] += private
-            apply_release(engine.heap, recorded)
-            return end
-    engine.segments_exact = False
-    expected = (
-        ", ".join(f"{a} {hex(b)}" for a, b, _, _ in plan_default(engine.heap)[:5]) or "nothing to release"
-    )
-    engine.mismatch(index, expected, f"{len(recorded)} releases from {recorded[0][1]:#x}", len(recorded))
-    _force_releases(engine, recorded)
-    return end
-
-
-def _request_after(engine: Engine, index: int) -> tuple[BlockPool, int, int] | None:
-    """Pool, stream and rounded size of the request during which a release at ``index`` may have happened."""
-    while index < engine.n and engine.action[index] in (_DONE, _SEGMENT_FREE, _UNMAP):
-        index += 1
-    if index >= engine.n:
-        return None
-    action, known = int(engine.action[index]), engine.pools.get(index)
-    if action == _OOM:
-        want = int(engine.size[index])
-    elif action in (_SEGMENT, _MAP):
-        while index < engine.n and engine.action[index] == action:
-            index += 1
-        if index >= engine.n or engine.action[index] != _ALLOC:
-            return None
-        want = engine.rounded(int(engine.size[index]))
-    else:
-        return None
-    pool = engine.heap.pool(known or DEFAULT_POOL)[0 if want <= engine.rules.small_size else 1]
-    return pool, int(engine.stream[index]), want
-
-
-def _prefixes(engine: Engine, request: tuple[BlockPool, int, int] | None) -> list[list[Block]]:
-    """What a request may release before everything else: old blocks, then oversize blocks."""
-    out: list[list[Block]] = [[]]
-    if request is None:
-        return out
-    pool, stream, want = request
-    if engine.count_calls:
-        pool.calls += 1  # the request has looked for a block before it collects
-        rounds = 1
-        while True:
-            plan = collection_plan(engine.heap, None, rounds)
-            if len(plan) == len(out[-1]):
-                break
-            out.append(plan)
-            rounds += 1
-        pool.calls -= 1
-    oversize, _ = oversize_plan(engine.heap, pool, stream, want)
-    if oversize:
-        out += [[*p, *(b for b in oversize if b not in p)] for p in out]
-    return out
-
-
-def _matches(engine: Engine, recorded: list[Released], prefix: list[Block]) -> list[int] | None:
-    """Whether the releases are a prefix, then all default pools or none, then whole private pools.
-
-    Returns:
-        Addresses of segments that this shows to be in a private pool; None if the releases are not that.
-    """
-    head = [("segment_free", b.address, b.size, b.stream) for b in prefix]
-    if recorded[: len(head)] != head:
-        return None
-    rest = recorded[len(head) :]
-    gone = {b.address for b in prefix}
-    default = [r for r in plan_default(engine.heap) if r[1] not in gone]
-    for plan in (default, []):
-        consumed = _consume_default(engine, plan, rest)
-        if consumed is None:
-            continue
-        used, moved = consumed
-        if _consume_private(engine, rest[used:], set(moved)):
-            return moved
-    return None
-
-
-def _consume_default(
-    engine: Engine, plan: list[Released], recorded: list[Released]
-) -> tuple[int, list[int]] | None:
-    position, moved = 0, []
-    for entry in plan:
-        if position < len(recorded) and recorded[position] == entry:
-            position += 1
-            continue
-        block = engine.heap.blocks.get(entry[1])
-        if entry[0] == "segment_free" and block is not None and hidden(engine, block):
-            moved.append(entry[1])
-        else:
-            return None
-    return position, moved
-
-
-def _consume_private(engine: Engine, recorded: list[Released], moved: set[int]) -> bool:
-    position = 0
-    while position < len(recorded):
-        address = recorded[position][1]
-        if address in moved:
-            position += 1
-            continue
-        block = containing(engine.heap, address)
-        if block is None or block.state != FREE or block.pool.owner == DEFAULT_POOL:
-            return False
-        plan = plan_private(engine.heap, block.pool.owner)
-        if not plan or recorded[position : position + len(plan)] != plan:
-            return False
-        position += len(plan)
-    return True
-
-
-def _force_releases(engine: Engine, recorded: list[Released]) -> None:
-    for entry in recorded:
-        block = containing(engine.heap, entry[1])
-        if block is None or block.state != FREE:
-            continue
-        whole = (
-            entry[0] == "segment_free"
-            and block.whole
-            and block.address == entry[1]
-            and not block.segment.expandable
-        )
-        inside = (
-            entry[0] == "segment_unmap"
-            and block.segment.expandable
-            and entry[1] + entry[2] <= block.address + block.size
-        )
-        if whole or inside:
-            apply_release(engine.heap, [entry])

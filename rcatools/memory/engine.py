@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rcatools.memory.driver import driver_alloc, map_run, release_run
+from rcatools.memory.driver import driver_alloc, map_run
 from rcatools.memory.heap import FREE, PENDING, USED
+from rcatools.memory.releases import release_run
 from rcatools.memory.repair import odd_alloc, odd_completion, odd_request, out_of_memory
 from rcatools.memory.rules import Rules
 from rcatools.memory.snapshot import ACTIONS, DEFAULT_POOL, PoolId, Snapshot
@@ -28,6 +29,7 @@ UNVERIFIABLE = {
 ALLOC, REQUEST, DONE = CODE["alloc"], CODE["free_requested"], CODE["free_completed"]
 SEGMENT, SEGMENT_FREE = CODE["segment_alloc"], CODE["segment_free"]
 MAP, UNMAP, OOM = CODE["segment_map"], CODE["segment_unmap"], CODE["oom"]
+MARK = CODE["snapshot"]
 _CHUNK = 1 << 16
 _KEPT_MISMATCHES = 20
 
@@ -59,13 +61,19 @@ class Engine:
             event contradicts that.
         inferred: segments for which an event did.
         assumed: blocks from before the recording whose size is the smallest possible one.
+        doubted: private pools in which an event was not reproduced.
         lost: addresses of blocks that could not be placed after a mismatch.
     """
 
-    def __init__(self, snapshot: Snapshot, device: int, rules: Rules) -> None:
+    def __init__(
+        self, snapshot: Snapshot, device: int, rules: Rules, unsplit_pools: frozenset[PoolId] = frozenset()
+    ) -> None:
         self.rules = rules
         self.start = start_state(snapshot, device, rules)
         self.heap, self.assumed, self.outside = build_heap(self.start, rules, DEFAULT_POOL)
+        for pool in unsplit_pools:
+            for part in self.heap.pool(pool):
+                part.no_split = True
         events = snapshot.events
         if len(snapshot.devices) > 1:
             events = events[events["device"] == device]
@@ -77,6 +85,7 @@ class Engine:
         self.unverifiable: Counter[str] = Counter()
         self.mismatches: list[Mismatch] = []
         self.wrong = 0
+        self.doubted: set[PoolId] = set()
         self.segments_exact = True
         self.unknown = {s.address for s in self.start.segments if s.pool is None}
         self.inferred: set[int] = set()
@@ -143,6 +152,9 @@ class Engine:
                     resume = map_run(self, index)
                 elif action == OOM:
                     out_of_memory(self, index, size, stream)
+                elif action == MARK:
+                    if size != heap.allocated + heap.pending:
+                        self.mismatch(index, f"{heap.allocated + heap.pending} bytes active", f"{size} bytes")
                 else:
                     self.unverifiable["not_an_allocator_event"] += 1
 

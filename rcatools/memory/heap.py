@@ -6,7 +6,7 @@ free lists and byte counts consistent.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 
 from rcatools.memory.rules import Rules
@@ -265,6 +265,17 @@ class Heap:
         while block is not None:
             yield block
             block = block.next
+
+    def block_at(self, address: int) -> Block | None:
+        """The mapped block that an address lies in, None outside all segments."""
+        bases = sorted(self.segments)
+        for base in reversed(bases[: bisect_right(bases, address)]):
+            for block in self.chain(self.segments[base]):
+                if block.address <= address < block.address + block.size:
+                    return block if block.state != UNMAPPED else None
+            if not self.segments[base].expandable:
+                return None
+        return None
 
     def releasable(self, pool: BlockPool) -> list[Block]:
         """Wholly free, non-expandable segments of a pool in the order in which they are released."""

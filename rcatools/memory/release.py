@@ -43,21 +43,10 @@ def apply_release(heap: Heap, plan: Iterable[Released]) -> list[Released]:
         if action == "segment_free":
             heap.drop_segment(heap.blocks[address])
         else:
-            unmap(heap, _free_block_around(heap, address), address, size)
+            block = heap.block_at(address)
+            assert block is not None
+            unmap(heap, block, address, size)
     return done
-
-
-def _free_block_around(heap: Heap, address: int) -> Block:
-    block = heap.blocks.get(address)
-    if block is None:  # the range to unmap starts inside a free block
-        block = next(
-            b
-            for segment in heap.segments.values()
-            if segment.expandable and segment.address <= address < segment.address + segment.size
-            for b in heap.chain(segment)
-            if b.address <= address < b.address + b.size
-        )
-    return block
 
 
 def release_all(heap: Heap, freeable: Iterable[PoolId] = (), *, default: bool = True) -> list[Released]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, BlockPool, Heap, Segment
+from rcatools.memory.heap import FREE, PENDING, USED, Block, BlockPool, Segment
 from rcatools.memory.snapshot import DEFAULT_POOL, PoolId
 
 if TYPE_CHECKING:
@@ -17,19 +16,6 @@ def describe(block: Block | None) -> str:
     if block is None:
         return "new driver memory"
     return f"block {block.address:#x} of {block.size} bytes"
-
-
-def containing(heap: Heap, address: int) -> Block | None:
-    """The block that an address lies in, None outside all segments."""
-    bases = sorted(heap.segments)
-    for base in reversed(bases[: bisect_right(bases, address)]):
-        segment = heap.segments[base]
-        block = next((b for b in heap.chain(segment) if b.address <= address < b.address + b.size), None)
-        if block is not None and block.state != UNMAPPED:
-            return block
-        if not segment.expandable:
-            return None
-    return None
 
 
 def move_to_private(engine: Engine, segment: Segment) -> None:
@@ -69,6 +55,12 @@ def expected_block(
     return choice, moved
 
 
+def doubt(engine: Engine, pool: BlockPool) -> None:
+    """Note that a private pool does not behave as the rules say."""
+    if pool.owner != DEFAULT_POOL:
+        engine.doubted.add(pool.owner)
+
+
 def uncertain(engine: Engine, block: Block | None) -> bool:
     """Whether a free block's start depends on an assumed size."""
     return block is not None and block.prev is not None and block.prev.address in engine.assumed
@@ -93,13 +85,14 @@ def odd_alloc(engine: Engine, index: int, address: int, size: int, stream: int) 
     elif uncertain(engine, choice) or uncertain(engine, block):
         engine.unverifiable["size_before_recording"] += 1
     else:
+        doubt(engine, block.pool)
         engine.mismatch(index, describe(choice), describe(block))
     heap.take(block, want, size)
 
 
 def _shift_start(engine: Engine, address: int) -> Block | None:
     """If a free block's start was an assumption that an allocation corrects, correct it."""
-    around = containing(engine.heap, address)
+    around = engine.heap.block_at(address)
     if around is None or around.state != FREE or not uncertain(engine, around):
         return None
     before, heap = around.prev, engine.heap
@@ -123,7 +116,7 @@ def _shift_start(engine: Engine, address: int) -> Block | None:
 
 
 def _unplaced(engine: Engine, index: int, address: int, size: int, want: int) -> None:
-    around = containing(engine.heap, address)
+    around = engine.heap.block_at(address)
     engine.lost.add(address)
     if around is None:
         engine.unverifiable["outside_segments"] += 1
@@ -169,7 +162,7 @@ def odd_completion(engine: Engine, index: int, address: int, size: int) -> None:
 def _unknown_free(engine: Engine, index: int, address: int, expected: str) -> None:
     if address in engine.lost:
         engine.unverifiable["state_lost"] += 1
-    elif containing(engine.heap, address) is None:
+    elif engine.heap.block_at(address) is None:
         engine.unverifiable["outside_segments"] += 1
     else:
         block = engine.heap.blocks.get(address)

@@ -100,8 +100,7 @@ def replay(snapshot: Snapshot, device: int | None = None, *, rules: Rules | None
     if device not in snapshot.devices:
         raise InputError(f"{snapshot.source} holds nothing for device {device}; it has {snapshot.devices}")
     chosen = rules or rules_from_snapshot(snapshot.settings)
-    engine = Engine(snapshot, device, chosen)
-    engine.run()
+    engine = _best_run(snapshot, device, chosen)
     heap = engine.heap
     difference = end_state_difference(heap, snapshot, device)
     checked = engine.n - sum(engine.unverifiable.values())
@@ -124,3 +123,15 @@ def replay(snapshot: Snapshot, device: int | None = None, *, rules: Rules | None
         mode="no_history" if not recorded else "complete" if engine.start.empty else "from_middle",
         rules=chosen,
     )
+
+
+def _best_run(snapshot: Snapshot, device: int, rules: Rules) -> Engine:
+    """Replay; where events of a private pool do not fit, try whether that pool was told not to split."""
+    engine = Engine(snapshot, device, rules)
+    engine.run()
+    if engine.doubted:
+        other = Engine(snapshot, device, rules, frozenset(engine.doubted))
+        other.run()
+        if other.wrong < engine.wrong:
+            return other
+    return engine

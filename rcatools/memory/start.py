@@ -136,12 +136,11 @@ def _mapped_ranges(events: pd.DataFrame, segments: pd.DataFrame) -> list[StartSe
     for action, address, size, stream in reversed(
         list(zip(*(chosen[c].tolist() for c in ("action", "address", "size", "stream")), strict=True))
     ):
-        key = _range_owner(kinds, address, size, stream)
-        ranges = kinds.setdefault(key, [])
         if action == _UNMAP:
-            ranges.append((address, address + size))
+            kinds.setdefault(_range_owner(kinds, address, size, stream), []).append((address, address + size))
         else:
-            kinds[key] = [part for r in ranges for part in _without(r, address, address + size)]
+            for key, ranges in kinds.items():
+                kinds[key] = [part for r in ranges for part in _without(r, address, address + size)]
     return [
         StartSegment(low, high - low, stream, pool, small, True)
         for (stream, pool, small), ranges in kinds.items()
@@ -153,7 +152,7 @@ def _range_owner(
     kinds: dict[tuple[int, PoolId | None, bool], list[tuple[int, int]]], address: int, size: int, stream: int
 ) -> tuple[int, PoolId | None, bool]:
     for key, ranges in kinds.items():
-        if key[0] == stream and any(low <= address <= high for low, high in ranges):
+        if key[0] == stream and any(low <= address + size and address <= high for low, high in ranges):
             return key
     return (stream, None, size % (20 << 20) != 0)
 
