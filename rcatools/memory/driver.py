@@ -42,7 +42,7 @@ def driver_alloc(engine: Engine, index: int) -> int:
         engine.unverifiable["request_unknown"] += 1
         return index + 1
     want = engine.rounded(request)
-    private = _check_miss(engine, index, pool, stream, want, known is None)
+    private = _check_miss(engine, index, pool, stream, want, may_be_private=known is None)
     expected = engine.rules.driver_size(want)
     if expected != size:
         engine.segments_exact = False
@@ -82,7 +82,7 @@ def _clear(engine: Engine, index: int, address: int, size: int) -> None:
 
 
 def _check_miss(
-    engine: Engine, index: int, pool: BlockPool, stream: int, want: int, may_be_private: bool
+    engine: Engine, index: int, pool: BlockPool, stream: int, want: int, *, may_be_private: bool
 ) -> bool:
     """No cached block may have fitted. Returns whether the new memory must be in a private pool."""
     if engine.count_calls:
@@ -124,7 +124,7 @@ def map_run(engine: Engine, index: int) -> int:
         return end
     want = engine.rounded(request)
     pool = heap.pool(known or DEFAULT_POOL)[0 if want <= engine.rules.small_size else 1]
-    _check_miss(engine, index, pool, stream, want, False)
+    _check_miss(engine, index, pool, stream, want, may_be_private=False)
     block, planned = _expand(engine, pool, stream, want, recorded[0][0])
     if planned != recorded or block.address != int(engine.address[end]):
         engine.segments_exact = False

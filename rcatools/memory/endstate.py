@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Heap
-from rcatools.memory.snapshot import ALLOCATED, INACTIVE, PENDING as PENDING_STATE, Snapshot
+from rcatools.memory.snapshot import ALLOCATED, INACTIVE, Snapshot
+from rcatools.memory.snapshot import PENDING as PENDING_STATE
 
 _STATE = {FREE: INACTIVE, USED: ALLOCATED, PENDING: PENDING_STATE}
 
@@ -35,7 +36,7 @@ def snapshot_layout(snapshot: Snapshot, device: int) -> dict[int, list[Part]]:
     for segment, *part in zip(
         *(rows[c].tolist() for c in ("segment", "address", "size", "state")), strict=True
     ):
-        out[base[segment]].append(tuple(part))  # type: ignore[arg-type]
+        out[base[segment]].append(tuple(part))
     return out
 
 

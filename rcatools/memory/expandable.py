@@ -111,5 +111,5 @@ def _forget_unmapped(block: Block) -> None:
 
 def free_expandable(heap: Heap, pool: BlockPool) -> list[Block]:
     """Free blocks of expandable segments in the order in which a release visits them."""
-    blocks = (heap.blocks[key & MASK] for key in pool.keys())
+    blocks = (heap.blocks[key & MASK] for key in pool.ordered())
     return [b for b in blocks if b.segment.expandable]

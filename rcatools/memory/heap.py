@@ -1,3 +1,4 @@
+# ruff: noqa: PLR1730 - a call of max costs more than the comparison, and these are the hot paths
 """The allocator's state and its elementary moves: find, take, give back, add and drop driver memory.
 
 Policy (when to release, when to give up) is in ``simulator`` and ``replay``; this module only keeps blocks,
@@ -32,7 +33,7 @@ class BlockPool:
         self.unmapped: dict[int, list[int]] = {}
         self.calls = 0
 
-    def keys(self) -> Iterator[int]:
+    def ordered(self) -> Iterator[int]:
         """All free blocks in the order of the allocator's set: stream, size, address."""
         for stream in sorted(self.free):
             yield from self.free[stream]
@@ -79,7 +80,7 @@ class Heap:
     """Segments, blocks and free lists of one device.
 
     Attributes:
-        reserved, allocated, pending, requested: bytes now (``requested`` of blocks in use).
+        reserved, allocated, pending, requested: bytes now; ``requested`` counts until a free completes.
         peak_reserved, peak_allocated, peak_active, peak_requested: largest values so far.
         ties: how often several blocks fitted equally well and only their addresses decided.
     """
@@ -187,12 +188,12 @@ class Heap:
         """A used block is no longer needed; it becomes free once ``complete`` is called."""
         block.state = PENDING
         self.allocated -= block.size
-        self.requested -= block.requested
         self.pending += block.size
 
     def complete(self, block: Block) -> Block:
         """Merge a pending block with its free neighbours and put the result into the free list."""
         self.pending -= block.size
+        self.requested -= block.requested
         return self.release_block(block)
 
     def release_block(self, block: Block) -> Block:
@@ -251,7 +252,9 @@ class Heap:
 
     def drop_segment(self, block: Block) -> None:
         """Return a wholly free segment to the driver."""
-        assert block.whole and block.state == FREE and not block.segment.expandable
+        assert block.whole
+        assert block.state == FREE
+        assert not block.segment.expandable
         self.remove(block)
         del self.blocks[block.address]
         del self.segments[block.segment.address]
@@ -280,7 +283,7 @@ class Heap:
     def releasable(self, pool: BlockPool) -> list[Block]:
         """Wholly free, non-expandable segments of a pool in the order in which they are released."""
         out = []
-        for key in pool.keys():
+        for key in pool.ordered():
             block = self.blocks[key & MASK]
             if block.prev is None and block.next is None and not block.segment.expandable:
                 out.append(block)

@@ -101,26 +101,24 @@ def owners(snapshot: Snapshot, environment: Mapping[str, str] | None = None) -> 
     segments = snapshot.segments
     device, stream, pool = (segments[c].tolist() for c in ("device", "stream", "pool_id"))
     live = snapshot.blocks[snapshot.blocks["state"] != INACTIVE]
+    columns = ("segment", "address", "size", "requested_size", "stack")
     out = []
-    for row in live.itertuples(index=False):
-        where = int(row.segment)
-        owner, basis, confidence, reason = _judge(
-            by_stack[row.stack], int(row.requested_size or row.size), pool[where], sizes
-        )
+    for where, address, size, requested, stack in zip(*(live[c].tolist() for c in columns), strict=True):
+        owner, basis, confidence, reason = _judge(by_stack[stack], requested or size, pool[where], sizes)
         out.append(
             BlockOwner(
-                device[where],
-                int(row.address),
-                int(row.size),
-                stream[where],
-                owner,
-                basis,
-                confidence,
-                int(stranded[where]),
-                reason,
-                pool[where],
-                int(row.requested_size),
-                int(row.stack),
+                device=device[where],
+                address=address,
+                size=size,
+                stream=stream[where],
+                owner=owner,
+                basis=basis,
+                confidence=confidence,
+                pins_bytes=int(stranded[where]),
+                reason=reason,
+                pool_id=pool[where],
+                requested_size=requested,
+                stack=stack,
             )
         )
     return sorted(out, key=lambda b: (-b.size, b.device, b.address))

@@ -82,7 +82,7 @@ def load_snapshot(path: str | Path, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> S
             raise
 
 
-def read_snapshot(stream: io.BufferedReader, source: str) -> Snapshot:
+def read_snapshot(stream: io.BufferedReader[Any], source: str) -> Snapshot:
     """Read a snapshot from an unpacked stream; errors as in ``load_snapshot``."""
     head = stream.peek(64)[:64].lstrip()
     if not head:

@@ -49,22 +49,6 @@ def apply_release(heap: Heap, plan: Iterable[Released]) -> list[Released]:
     return done
 
 
-def release_all(heap: Heap, freeable: Iterable[PoolId] = (), *, default: bool = True) -> list[Released]:
-    """What ``empty_cache`` and the last step before an out-of-memory error give back.
-
-    Args:
-        heap: the allocator's state; it is changed.
-        freeable: private pools that nobody uses any more.
-        default: whether the default pools take part (not during a capture).
-    """
-    out: list[Released] = []
-    if default:
-        out += apply_release(heap, plan_default(heap))
-    for owner in freeable:
-        out += apply_release(heap, plan_private(heap, owner))
-    return out
-
-
 def drop(heap: Heap, block: Block) -> Released:
     """Give back one whole free segment."""
     heap.drop_segment(block)

@@ -7,6 +7,7 @@ documented differences. Nothing here was run on ROCm.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -186,10 +187,8 @@ def rules_from_snapshot(settings: Mapping[str, Any], version: str | None = None)
     rules = rules_for_version(version or guess_version(settings))
     text = settings.get("PYTORCH_CUDA_ALLOC_CONF", "")
     if isinstance(text, str) and text:
-        try:
+        with contextlib.suppress(InputError):  # the parsed values below are what was in force
             rules = replace(rules_from_settings(text, rules.version), version=rules.version)
-        except InputError:
-            pass  # the parsed values below are what was in force
     split = settings.get("max_split_size")
     if type(split) is int:
         rules = replace(rules, max_split_size=split if 0 < split < UNLIMITED else UNLIMITED)

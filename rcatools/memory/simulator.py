@@ -14,7 +14,15 @@ from typing import NamedTuple
 from rcatools.errors import InputError
 from rcatools.memory.expandable import find_room, map_front, reserve
 from rcatools.memory.heap import UNMAPPED, USED, Block, BlockPool, Heap
-from rcatools.memory.release import Released, collection_plan, drop, oversize_plan, release_all
+from rcatools.memory.release import (
+    Released,
+    apply_release,
+    collection_plan,
+    drop,
+    oversize_plan,
+    plan_default,
+    plan_private,
+)
 from rcatools.memory.rules import Rules
 from rcatools.memory.snapshot import DEFAULT_POOL, PoolId
 
@@ -39,6 +47,14 @@ class _Pool:
         self.active = False
         self.streams = streams
         self.use_on_oom = False
+
+
+class _Wait:
+    """A freed block's place in the queue of a stream that still uses it."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.done = False
 
 
 class Simulator:
@@ -78,7 +94,8 @@ class Simulator:
         self._active: list[PoolId] = []
         self._capturing = 0
         self._uses: dict[int, list[int]] = {}  # block address: other streams that use it
-        self._waiting: dict[int, deque[list[object]]] = {}  # stream: [block, outstanding, done]
+        self._waiting: dict[int, deque[_Wait]] = {}
+        self._outstanding: dict[int, int] = {}  # block address: streams it still waits for
         self._deferred: list[Block] = []
 
     # requests
@@ -133,14 +150,13 @@ class Simulator:
         for key, queue in self._waiting.items():
             if stream is None or key == stream:
                 for entry in queue:
-                    entry[1] = True
+                    entry.done = True
 
     def empty_cache(self) -> None:
         """Give all unused segments back to the driver."""
         if not self._capturing:
             self._complete_everything()
-        freeable = [p for p, state in self._private.items() if state.uses == 0]
-        self._record(release_all(self.heap, freeable, default=not self._capturing))
+        self._release_cached()
 
     # private pools
 
@@ -173,9 +189,20 @@ class Simulator:
         self._active.remove(pool)
         self._capturing -= capture
 
-    def release_private(self, pool: PoolId) -> None:
-        """One owner of a pool (a graph, a MemPool) is gone; with the last one its memory becomes releasable."""
-        self._private[pool].uses -= 1
+    def release_private(self, pool: PoolId, *, at_once: bool = False) -> None:
+        """One owner of a pool is gone; with the last one its memory becomes releasable.
+
+        Args:
+            pool: the pool.
+            at_once: give its unused segments back now, as the end of a MemPool does.
+        """
+        state = self._private.get(pool)
+        if state is None or state.uses == 0:
+            raise InputError(f"pool {pool} has no owner left to release")
+        state.uses -= 1
+        if at_once and state.uses == 0:
+            self._complete_everything()
+            self._record(apply_release(self.heap, plan_private(self.heap, pool)), pool)
 
     def set_pool(self, pool: PoolId, *, use_on_oom: bool = False, no_split: bool = False) -> None:
         """Create a pool with MemPool options."""
@@ -194,8 +221,15 @@ class Simulator:
     def _emit(self, action: str, address: int, size: int, stream: int, pool: BlockPool) -> None:
         self.events.append(Event(action, address, size, stream, pool.owner))
 
-    def _record(self, released: list[Released]) -> None:
-        self.events += [Event(*entry, DEFAULT_POOL) for entry in released]
+    def _record(self, released: list[Released], owner: PoolId = DEFAULT_POOL) -> None:
+        self.events += [Event(*entry, owner) for entry in released]
+
+    def _release_cached(self) -> None:
+        if not self._capturing:
+            self._record(apply_release(self.heap, plan_default(self.heap)))
+        for owner, state in self._private.items():
+            if state.uses == 0:
+                self._record(apply_release(self.heap, plan_private(self.heap, owner)), owner)
 
     def _used(self, address: int) -> Block:
         block = self.heap.blocks.get(address)
@@ -225,13 +259,12 @@ class Simulator:
             block = self._from_overflow(stream, size)
         if block is None:
             plan, enough = oversize_plan(self.heap, pool, stream, size)
-            self._record([drop(self.heap, b) for b in plan])
+            self._record([drop(self.heap, b) for b in plan], pool.owner)
             if enough:
                 block = self._from_driver(pool, stream, size)
         if block is None and not self._capturing:
             self._complete_everything()
-            freeable = [p for p, state in self._private.items() if state.uses == 0]
-            self._record(release_all(self.heap, freeable))
+            self._release_cached()
             self.retries += 1
             block = self._from_driver(pool, stream, size)
         if block is None and not self.rules.overflow_first:
@@ -262,7 +295,8 @@ class Simulator:
         grown = 0 if block.state == UNMAPPED else block.size
         while grown < size:
             target = block if block.state == UNMAPPED else block.next
-            assert target is not None and target.state == UNMAPPED
+            assert target is not None
+            assert target.state == UNMAPPED
             block, address, mapped = map_front(self.heap, target, min(size - grown, target.size))
             self._emit("segment_map", address, mapped, stream, pool)
             grown = block.size
@@ -282,20 +316,20 @@ class Simulator:
         self.heap.complete(block)
 
     def _wait_for(self, block: Block, streams: list[int]) -> None:
-        outstanding = [len(streams)]
+        self._outstanding[block.address] = len(streams)
         for stream in streams:
-            self._waiting.setdefault(stream, deque()).append([block, False, outstanding])
+            self._waiting.setdefault(stream, deque()).append(_Wait(block))
 
     def _process_events(self, *, all_done: bool = False) -> None:
         for block in self._deferred:
             self._wait_for(block, self._uses.pop(block.address, []))
         self._deferred = []
         for queue in self._waiting.values():
-            while queue and (all_done or queue[0][1]):
-                block, _, outstanding = queue.popleft()
-                assert isinstance(block, Block) and isinstance(outstanding, list)
-                outstanding[0] -= 1
-                if outstanding[0] == 0:
+            while queue and (all_done or queue[0].done):
+                block = queue.popleft().block
+                self._outstanding[block.address] -= 1
+                if self._outstanding[block.address] == 0:
+                    del self._outstanding[block.address]
                     self._complete(block)
 
     def _complete_everything(self) -> None:

@@ -210,7 +210,9 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
             segment = previous.segment
             previous = _unmapped(heap, previous, start.address)
         heap.grow(start.size)
-        last = _fill(heap, segment, (start.address, start.address + start.size), inside, assumed, previous)
+        last = _fill(
+            heap, segment, (start.address, start.address + start.size), inside, assumed, previous=previous
+        )
         if start.expandable:
             ranges[key] = last
     for last in ranges.values():
@@ -223,14 +225,13 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
 def _unmapped(heap: Heap, previous: Block, end: int) -> Block:
     """The unmapped stretch of an expandable segment behind a mapped range."""
     address = previous.address + previous.size
-    block = _append(heap, previous.segment, previous, address, end - address, UNMAPPED)
+    block = _append(heap, previous.segment, previous, (address, end - address), UNMAPPED)
     insort(block.pool.unmapped.setdefault(block.stream, []), address)
     return block
 
 
-def _append(
-    heap: Heap, segment: Segment, previous: Block | None, address: int, size: int, state: int
-) -> Block:
+def _append(heap: Heap, segment: Segment, previous: Block | None, span: tuple[int, int], state: int) -> Block:
+    address, size = span
     block = heap.blocks[address] = Block(address, size, segment)
     block.state = state
     block.prev = previous
@@ -245,6 +246,7 @@ def _fill(
     span: tuple[int, int],
     inside: list[StartBlock],
     assumed: set[int],
+    *,
     previous: Block | None,
 ) -> Block:
     position, end = span
@@ -252,7 +254,7 @@ def _fill(
         if start.address < position:
             continue  # overlaps the block before: a file that contradicts itself
         if start.address > position:
-            previous = _append(heap, segment, previous, position, start.address - position, FREE)
+            previous = _append(heap, segment, previous, (position, start.address - position), FREE)
             heap.insert(previous)
         limit = (inside[i + 1].address if i + 1 < len(inside) else end) - start.address
         size = start.size if start.size is not None else heap.rules.round_size(max(start.requested, 1))
@@ -263,15 +265,15 @@ def _fill(
                 size = limit
             elif not segment.pool.small and not segment.expandable:
                 assumed.add(start.address)
-        previous = _append(heap, segment, previous, start.address, size, PENDING if start.pending else USED)
+        previous = _append(heap, segment, previous, (start.address, size), PENDING if start.pending else USED)
         previous.requested = start.requested
         if start.pending:
             heap.pending += size
         else:
             heap.allocated += size
-            heap.requested += start.requested
+        heap.requested += start.requested
         position = start.address + size
     if position < end or previous is None:
-        previous = _append(heap, segment, previous, position, end - position, FREE)
+        previous = _append(heap, segment, previous, (position, end - position), FREE)
         heap.insert(previous)
     return previous
