@@ -88,7 +88,7 @@ class Simulator:
         self.events: list[Event] = []
         self.retries = 0
         self.ooms = 0
-        self._place = place or self._symbolic
+        self.place = place or self._symbolic
         self._placed = 0
         self._private: dict[PoolId, _Pool] = {}
         self._active: list[PoolId] = []
@@ -284,14 +284,14 @@ class Simulator:
             return None
         if self.rules.expandable:
             return self._expand(pool, stream, size)
-        block = self.heap.add_segment(self._place(wanted, stream), wanted, stream, pool)
+        block = self.heap.add_segment(self.place(wanted, stream), wanted, stream, pool)
         self._emit("segment_alloc", block.address, wanted, stream, pool)
         return block
 
     def _expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         block = find_room(self.heap, pool, stream, size)
         if block is None:
-            block = reserve(self.heap, pool, stream, self._place(size, stream))
+            block = reserve(self.heap, pool, stream, self.place(size, stream))
         grown = 0 if block.state == UNMAPPED else block.size
         while grown < size:
             target = block if block.state == UNMAPPED else block.next
