@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from rcatools.memory.build import build_snapshot
-from rcatools.memory.columns import EventColumns, StackTable
+from rcatools.memory.columns import StackTable, TraceColumns
 from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block
 from rcatools.memory.simulator import Simulator
 from rcatools.memory.snapshot import ALLOCATED, INACTIVE, Snapshot
@@ -93,6 +94,6 @@ def raw_snapshot(simulator: Simulator, *, pool_ids: bool = True) -> dict[str, An
 def snapshot_of(simulator: Simulator, source: str) -> Snapshot:
     """The simulator's state and events as a Snapshot."""
     raw = raw_snapshot(simulator)
-    events = EventColumns(StackTable())
-    events.extend(0, raw.pop("device_traces")[0])
-    return build_snapshot(raw, events, 1, source)
+    trace = TraceColumns(StackTable())
+    trace.extend(raw.pop("device_traces")[0])
+    return build_snapshot(raw, [trace], Counter(), source)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rcatools.memory.history import contained, first_is_free
 from rcatools.memory.snapshot import ACTIONS, INACTIVE, Snapshot
 
 _CODE = {name: code for code, name in enumerate(ACTIONS)}
@@ -66,18 +67,8 @@ def timeline(snapshot: Snapshot, device: int) -> Timeline:
     size = events["size"].to_numpy()[index]
     address = events["address"].to_numpy()[index]
     is_free = frees[index]
-    start = int(size[_first_is_free(address, is_free)].sum()) + _untouched_bytes(snapshot, device, address)
+    start = int(size[first_is_free(address, is_free)].sum()) + _untouched_bytes(snapshot, device, address)
     return Timeline(index, start + np.cumsum(np.where(is_free, -size, size)), start)
-
-
-def _first_is_free(address: np.ndarray, is_free: np.ndarray) -> np.ndarray:
-    """Frees of blocks that no earlier event allocated."""
-    order = np.argsort(address, kind="stable")
-    same = np.zeros(len(order), bool)
-    same[1:] = address[order][1:] == address[order][:-1]
-    opened = np.zeros(len(order), bool)
-    opened[1:] = ~is_free[order][:-1]
-    return order[is_free[order] & ~(same & opened)]
 
 
 def _untouched_bytes(snapshot: Snapshot, device: int, touched: np.ndarray) -> int:
@@ -85,7 +76,7 @@ def _untouched_bytes(snapshot: Snapshot, device: int, touched: np.ndarray) -> in
     rows = np.flatnonzero((snapshot.segments["device"] == device).to_numpy())
     blocks = snapshot.blocks
     live = (blocks["state"] != INACTIVE).to_numpy() & np.isin(blocks["segment"].to_numpy(), rows)
-    unseen = live & ~np.isin(blocks["address"].to_numpy(), touched)
+    unseen = live & ~contained(blocks["address"].to_numpy(), touched)
     return int(blocks["requested_size"].to_numpy()[unseen].sum())
 
 
