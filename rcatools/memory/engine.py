@@ -22,6 +22,7 @@ UNVERIFIABLE = {
     "outside_segments": "the address lies in no segment the file speaks about",
     "not_an_allocator_event": "a marker, not an allocator decision",
     "state_lost": "follows an event that the rules could not reproduce",
+    "began_before_recording": "the request began before the first event",
     "request_unknown": "the request that led to it is not in the file",
 }
 """Why an event cannot be checked."""

@@ -36,7 +36,7 @@ def reserve(heap: Heap, pool: BlockPool, stream: int, address: int) -> Block:
     heap.segments[address] = segment
     block = heap.blocks[address] = Block(address, RANGE, segment)
     block.state = UNMAPPED
-    insort(pool.unmapped.setdefault(stream, []), address)
+    remember_unmapped(block)
     return block
 
 
@@ -48,11 +48,11 @@ def map_front(heap: Heap, block: Block, size: int) -> tuple[Block, int, int]:
     """
     granule = block.segment.granule
     address, mapped = block.address, min(-(-size // granule) * granule, block.size)
-    _forget_unmapped(block)
+    forget_unmapped(block)
     if mapped < block.size:
         rest = heap.cut(block, mapped)
         rest.state = UNMAPPED
-        insort(rest.pool.unmapped.setdefault(rest.stream, []), rest.address)
+        remember_unmapped(rest)
     heap.grow(mapped)
     return heap.release_block(block), address, mapped
 
@@ -89,10 +89,10 @@ def _merge_unmapped(heap: Heap, block: Block) -> None:
         if behind is not None:
             behind.prev = before
         del heap.blocks[block.address]
-        _forget_unmapped(before)
+        forget_unmapped(before)
         block = before
     if behind is not None and behind.state == UNMAPPED:
-        _forget_unmapped(behind)
+        forget_unmapped(behind)
         block.size += behind.size
         block.next = behind.next
         if behind.next is not None:
@@ -102,10 +102,16 @@ def _merge_unmapped(heap: Heap, block: Block) -> None:
         del heap.blocks[block.address]
         del heap.segments[block.segment.address]
     else:
-        insort(block.pool.unmapped.setdefault(block.stream, []), block.address)
+        remember_unmapped(block)
 
 
-def _forget_unmapped(block: Block) -> None:
+def remember_unmapped(block: Block) -> None:
+    """Put an unmapped block into its pool's list."""
+    insort(block.pool.unmapped.setdefault(block.stream, []), block.address)
+
+
+def forget_unmapped(block: Block) -> None:
+    """Take an unmapped block out of its pool's list."""
     block.pool.unmapped[block.stream].remove(block.address)
 
 

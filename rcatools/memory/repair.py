@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rcatools.memory.heap import FREE, PENDING, USED, Block, BlockPool, Segment
+from rcatools.memory.expandable import forget_unmapped, remember_unmapped
+from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, BlockPool, Segment
 from rcatools.memory.snapshot import DEFAULT_POOL, PoolId
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def move_to_private(engine: Engine, segment: Segment) -> None:
             heap.remove(block)
             block.pool = pool
             heap.insert(block)
+        elif block.state == UNMAPPED:
+            forget_unmapped(block)
+            block.pool = pool
+            remember_unmapped(block)
         block.pool = pool
     engine.inferred.add(segment.address)
 
@@ -82,6 +87,8 @@ def odd_alloc(engine: Engine, index: int, address: int, size: int, stream: int) 
     if choice is block and block.pool.small is (want <= engine.rules.small_size):
         if moved:
             engine.unverifiable["pool_not_recorded"] += 1
+    elif index == 0 and block.whole and block.size == engine.rules.driver_size(want):
+        engine.unverifiable["began_before_recording"] += 1  # its driver request was the event before
     elif uncertain(engine, choice) or uncertain(engine, block):
         engine.unverifiable["size_before_recording"] += 1
     else:

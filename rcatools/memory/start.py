@@ -7,13 +7,13 @@ split rule would have left unsplit.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from rcatools.memory.expandable import RANGE, granule_of
+from rcatools.memory.expandable import RANGE, granule_of, remember_unmapped
 from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, Heap, Segment
 from rcatools.memory.rules import Rules
 from rcatools.memory.snapshot import ACTIONS, ALLOCATED, INACTIVE, PoolId, Snapshot
@@ -26,7 +26,15 @@ _MAP, _UNMAP = CODE["segment_map"], CODE["segment_unmap"]
 
 @dataclass(frozen=True)
 class StartSegment:
-    """Driver memory held when the recording began; ``pool`` is None where the file does not say."""
+    """Driver memory held when the recording began.
+
+    Attributes:
+        address, size, stream: as in a snapshot.
+        pool: None where the file does not say.
+        small: size class.
+        expandable: one contiguous mapped range of an expandable segment.
+        base: lowest address that its expandable segment is known to reach, mapped or not.
+    """
 
     address: int
     size: int
@@ -34,6 +42,7 @@ class StartSegment:
     pool: PoolId | None
     small: bool
     expandable: bool
+    base: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,43 +127,63 @@ def _segments(events: pd.DataFrame, segments: pd.DataFrame, rules: Rules) -> lis
     ):
         if row[0] not in created and row[0] not in dropped_addresses:
             out.append(StartSegment(row[0], row[1], row[2], row[3], row[4] == "small", False))
-    out += _mapped_ranges(events, segments[segments["expandable"].to_numpy(bool)])
+    out += _mapped_ranges(events, segments[segments["expandable"].to_numpy(bool)], rules)
     return sorted(out, key=lambda s: s.address)
 
 
-def _mapped_ranges(events: pd.DataFrame, segments: pd.DataFrame) -> list[StartSegment]:
+_RangeKey = tuple[int, PoolId | None, bool]
+"""Stream, pool and whether it is the small class: what has an address range of its own."""
+
+
+def _mapped_ranges(events: pd.DataFrame, segments: pd.DataFrame, rules: Rules) -> list[StartSegment]:
     """Ranges of expandable segments that were mapped at the start: undo the map events from the end."""
     chosen = events[np.isin(events["action"].to_numpy(), (_MAP, _UNMAP))]
-    if segments.empty and chosen.empty:
-        return []
-    kinds: dict[tuple[int, PoolId | None, bool], list[tuple[int, int]]] = {}
+    mapped: dict[_RangeKey, list[tuple[int, int]]] = {}
+    base: dict[_RangeKey, int] = {}
+    seen: list[tuple[int, int, _RangeKey]] = []  # stretches of addresses whose owner is known
     for address, size, stream, pool, kind in zip(
         *(segments[c].tolist() for c in ("address", "total_size", "stream", "pool_id", "size_class")),
         strict=True,
     ):
-        kinds.setdefault((stream, pool, kind == "small"), []).append((address, address + size))
-    for action, address, size, stream in reversed(
-        list(zip(*(chosen[c].tolist() for c in ("action", "address", "size", "stream")), strict=True))
-    ):
-        if action == _UNMAP:
-            kinds.setdefault(_range_owner(kinds, address, size, stream), []).append((address, address + size))
+        key = (stream, pool, kind == "small")
+        mapped.setdefault(key, []).append((address, address + size))
+        seen.append((address, address + size, key))
+        base[key] = min(base.get(key, address), address)
+    columns = (chosen[c].tolist() for c in ("action", "address", "size", "stream"))
+    for action, address, size, stream in reversed(list(zip(*columns, strict=True))):
+        end = address + size
+        touching = [k for low, high, k in seen if k[0] == stream and low <= end and address <= high]
+        if touching:
+            key = touching[0]
         else:
-            for key, ranges in kinds.items():
-                kinds[key] = [part for r in ranges for part in _without(r, address, address + size)]
+            small = _holds_small_blocks(events, rules, address, end)
+            alike = [k for k in mapped if k[0] == stream and k[2] == small]
+            key = alike[0] if len(alike) == 1 else (stream, None, small)
+        seen.append((address, end, key))
+        base[key] = min(base.get(key, address), address)
+        if action == _UNMAP:
+            mapped.setdefault(key, []).append((address, end))
+        else:
+            mapped[key] = [part for r in mapped.get(key, []) for part in _without(r, address, end)]
+            if not mapped[key]:  # the first range of a new reservation: what came before was another one
+                del base[key]
     return [
-        StartSegment(low, high - low, stream, pool, small, True)
-        for (stream, pool, small), ranges in kinds.items()
+        StartSegment(low, high - low, *key, True, base[key])
+        for key, ranges in mapped.items()
         for low, high in _joined(ranges)
     ]
 
 
-def _range_owner(
-    kinds: dict[tuple[int, PoolId | None, bool], list[tuple[int, int]]], address: int, size: int, stream: int
-) -> tuple[int, PoolId | None, bool]:
-    for key, ranges in kinds.items():
-        if key[0] == stream and any(low <= address + size and address <= high for low, high in ranges):
-            return key
-    return (stream, None, size % (20 << 20) != 0)
+def _holds_small_blocks(events: pd.DataFrame, rules: Rules, low: int, high: int) -> bool:
+    """Whether a range belongs to the small class, by a block that was allocated or freed in it."""
+    address = events["address"].to_numpy()
+    inside = (
+        (address >= low) & (address < high) & np.isin(events["action"].to_numpy(), (_ALLOC, _FREE, _DONE))
+    )
+    sizes = events["size"].to_numpy()[inside]
+    if len(sizes):
+        return rules.round_size(max(int(sizes[0]), 1)) <= rules.small_size
+    return (high - low) % rules.large_buffer != 0
 
 
 def _without(span: tuple[int, int], low: int, high: int) -> list[tuple[int, int]]:
@@ -198,17 +227,14 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
         key = (start.stream, owner, start.small)
         previous = ranges.get(key) if start.expandable else None
         if previous is None:
-            segment = Segment(
-                start.address,
-                start.size,
-                start.stream,
-                pool,
-                granule_of(heap, pool) if start.expandable else 0,
-            )
-            heap.segments[start.address] = segment
+            granule = granule_of(heap, pool) if start.expandable else 0
+            base = start.address if start.base is None else start.base
+            segment = heap.segments[base] = Segment(base, start.size, start.stream, pool, granule)
+            if base < start.address:
+                previous = _unmapped(heap, segment, None, base, start.address)
         else:
             segment = previous.segment
-            previous = _unmapped(heap, previous, start.address)
+            previous = _unmapped(heap, segment, previous, previous.address + previous.size, start.address)
         heap.grow(start.size)
         last = _fill(
             heap, segment, (start.address, start.address + start.size), inside, assumed, previous=previous
@@ -216,17 +242,16 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
         if start.expandable:
             ranges[key] = last
     for last in ranges.values():
-        _unmapped(heap, last, last.segment.address + RANGE)
+        _unmapped(heap, last.segment, last, last.address + last.size, last.segment.address + RANGE)
     heap.peak_allocated, heap.peak_requested = heap.allocated, heap.requested
     heap.peak_active = heap.allocated + heap.pending
     return heap, assumed, len(state.blocks) - placed
 
 
-def _unmapped(heap: Heap, previous: Block, end: int) -> Block:
-    """The unmapped stretch of an expandable segment behind a mapped range."""
-    address = previous.address + previous.size
-    block = _append(heap, previous.segment, previous, (address, end - address), UNMAPPED)
-    insort(block.pool.unmapped.setdefault(block.stream, []), address)
+def _unmapped(heap: Heap, segment: Segment, previous: Block | None, address: int, end: int) -> Block:
+    """A stretch of an expandable segment that is reserved but not mapped."""
+    block = _append(heap, segment, previous, (address, end - address), UNMAPPED)
+    remember_unmapped(block)
     return block
 
 
