@@ -42,6 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="variable in force where the snapshot was made, such as CUBLASLT_WORKSPACE_SIZE=77824 (owners, diff)",
     )
+    parser.add_argument(
+        "--resized", metavar="FILE", help="owners: the same program with another workspace size"
+    )
+    parser.add_argument(
+        "--cleared", metavar="FILE", help="owners: the same process after clearing the workspaces"
+    )
+    parser.add_argument(
+        "--change",
+        metavar="NAME=VALUE->VALUE",
+        help="owners: what differs in --resized, such as 'CUBLASLT_WORKSPACE_SIZE=77824->40960'",
+    )
     parser.add_argument("--torch", metavar="VERSION", help="replay with the rules of this torch version")
     parser.add_argument(
         "--conf",
@@ -75,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "ledger":
         return _show(args, *_ledger(snapshots[0], args.device))
     if args.action == "owners":
-        return _show(args, *_owners(snapshots[0], args.device, environment))
+        return _show(args, *_owners(snapshots[0], args, environment))
     if args.action == "replay":
         return _show(args, *_replay(snapshots[0], args))
     return _show(args, *_diff(snapshots[0], snapshots[1], environment))
@@ -117,11 +128,28 @@ def _ledger(snapshot: Snapshot, device: int | None) -> tuple[dict[str, Any], lis
 
 
 def _owners(
-    snapshot: Snapshot, device: int | None, environment: dict[str, str]
+    snapshot: Snapshot, args: argparse.Namespace, environment: dict[str, str]
 ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     from rcatools.memory.document import owners_document, owners_table
+    from rcatools.memory.intervention import apply_intervention, intervene, parse_change
+    from rcatools.memory.owners import owners
+    from rcatools.memory.read import load_snapshot
 
-    return owners_document(snapshot, device, environment), owners_table(snapshot, device, environment)
+    if (args.resized is None) != (args.change is None) or (args.cleared is not None and args.resized is None):
+        raise InputError(
+            "an intervention needs --resized FILE and --change NAME=VALUE->VALUE (and may have --cleared FILE)"
+        )
+    outcome, change = None, None
+    if args.change is not None:
+        change = parse_change(args.change)
+        resized = load_snapshot(args.resized)
+        cleared = load_snapshot(args.cleared) if args.cleared else None
+        outcome = intervene(snapshot, resized, cleared, change)
+        environment = {change.variable: change.before, **environment}
+    blocks = [b for b in owners(snapshot, environment) if args.device is None or b.device == args.device]
+    if outcome is not None:
+        blocks = apply_intervention(blocks, outcome)
+    return owners_document(snapshot, blocks, outcome), owners_table(snapshot, blocks)
 
 
 def _replay(snapshot: Snapshot, args: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, Any]]]:

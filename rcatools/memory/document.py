@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from rcatools.memory.build import pool_label
 from rcatools.memory.diff import SnapshotDiff, stream_labels, stream_order
+from rcatools.memory.intervention import Intervention
 from rcatools.memory.ledger import ledger
-from rcatools.memory.owners import owners
+from rcatools.memory.owners import BlockOwner
 from rcatools.memory.peak import peak
 from rcatools.memory.replay import Replay
 from rcatools.memory.snapshot import Snapshot
@@ -108,16 +108,17 @@ def ledger_table(snapshot: Snapshot, device: int | None = None) -> list[tuple[st
 
 
 def owners_document(
-    snapshot: Snapshot, device: int | None = None, environment: Mapping[str, str] | None = None
+    snapshot: Snapshot, blocks: list[BlockOwner], outcome: Intervention | None = None
 ) -> dict[str, Any]:
     """Live blocks and who holds them, largest first."""
-    blocks = [b for b in owners(snapshot, environment) if device is None or b.device == device]
-    return {"blocks": [b.as_dict() for b in blocks], "warnings": [n.as_dict() for n in snapshot.notes]}
+    return {
+        "blocks": [b.as_dict() for b in blocks],
+        "intervention": None if outcome is None else outcome.as_dict(),
+        "warnings": [n.as_dict() for n in snapshot.notes],
+    }
 
 
-def owners_table(
-    snapshot: Snapshot, device: int | None = None, environment: Mapping[str, str] | None = None
-) -> list[tuple[str, Any]]:
+def owners_table(snapshot: Snapshot, blocks: list[BlockOwner]) -> list[tuple[str, Any]]:
     """The owners for reading."""
     labels = stream_labels(stream_order(snapshot))
     rows = [
@@ -131,8 +132,7 @@ def owners_table(
             byte_size(b.pins_bytes),
             b.reason[:60],
         )
-        for b in owners(snapshot, environment)
-        if device is None or b.device == device
+        for b in blocks
     ]
     names = ["device", "size", "stream", "owner", "basis", "confidence", "strands", "reason"]
     return [("live blocks", pd.DataFrame(rows, columns=names))]

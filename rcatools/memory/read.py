@@ -56,8 +56,10 @@ def load_snapshot(path: str | Path, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> S
 
 
 def _unzip(file: IO[bytes]) -> IO[bytes]:
-    from isal import igzip
-
+    try:
+        from isal import igzip
+    except ModuleNotFoundError:  # a GPU container; slower, otherwise the same
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
     return igzip.IGzipFile(fileobj=file)  # type: ignore[no-any-return]
 
 
