@@ -10,6 +10,7 @@ import numpy as np
 
 from rcatools.memory.driver import driver_alloc, map_run
 from rcatools.memory.heap import FREE, PENDING, USED
+from rcatools.memory.oom_state import OomState
 from rcatools.memory.releases import release_run
 from rcatools.memory.repair import odd_alloc, odd_completion, odd_request, out_of_memory
 from rcatools.memory.rules import Rules
@@ -63,6 +64,7 @@ class Engine:
         inferred: segments for which an event did.
         assumed: blocks from before the recording whose size is the smallest possible one.
         doubted: private pools in which an event was not reproduced.
+        ooms: what was cached at each out-of-memory event.
         lost: addresses of blocks that could not be placed after a mismatch.
     """
 
@@ -91,6 +93,7 @@ class Engine:
         self.unknown = {s.address for s in self.start.segments if s.pool is None}
         self.inferred: set[int] = set()
         self.lost: set[int] = set()
+        self.ooms: list[OomState] = []
         self.requests_recorded = bool((self.action == REQUEST).any())
         self.count_calls = rules.gc_threshold > 0
         self._rounded: dict[int, int] = {}

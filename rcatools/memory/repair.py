@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rcatools.memory.expandable import forget_unmapped, remember_unmapped
 from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, BlockPool, Segment
+from rcatools.memory.oom_state import oom_state
 from rcatools.memory.snapshot import DEFAULT_POOL, PoolId
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ def out_of_memory(engine: Engine, index: int, want: int, stream: int) -> None:
     pool = engine.heap.pool(DEFAULT_POOL)[0 if want <= engine.rules.small_size else 1]
     if engine.count_calls:
         pool.calls += 1
+    engine.ooms.append(oom_state(engine.heap, index, want, stream))
     choice, moved = expected_block(engine, pool, stream, want, None)
     if choice is None and not moved:
         return

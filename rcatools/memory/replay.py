@@ -13,6 +13,7 @@ from typing import Any
 from rcatools.errors import InputError
 from rcatools.memory.endstate import end_state_difference
 from rcatools.memory.engine import Engine, Mismatch
+from rcatools.memory.oom_state import OomState
 from rcatools.memory.rules import Rules, rules_from_snapshot
 from rcatools.memory.snapshot import Snapshot
 from rcatools.memory.start import StartState
@@ -37,6 +38,7 @@ class Replay:
         mode: "complete" (from an empty allocator), "from_middle" (from a state worked out backwards) or
             "no_history".
         rules: the rules used.
+        ooms: what was cached at each out-of-memory event.
     """
 
     device: int
@@ -55,6 +57,7 @@ class Replay:
     start: StartState
     mode: str
     rules: Rules
+    ooms: tuple[OomState, ...]
 
     @property
     def fraction_exact(self) -> float | None:
@@ -77,6 +80,7 @@ class Replay:
             "peak_reserved": self.peak_reserved,
             "peak_allocated": self.peak_allocated,
             "first_mismatch": self.mismatches[0].as_dict() if self.mismatches else None,
+            "ooms": [o.as_dict() for o in self.ooms],
             "mode": self.mode,
             "torch_rules": self.rules.version,
         }
@@ -122,6 +126,7 @@ def replay(snapshot: Snapshot, device: int | None = None, *, rules: Rules | None
         start=engine.start,
         mode="no_history" if not recorded else "complete" if engine.start.empty else "from_middle",
         rules=chosen,
+        ooms=tuple(engine.ooms),
     )
 
 

@@ -128,12 +128,15 @@ class Machine:
         return int.from_bytes(self._take(count), "little")
 
     def _line(self) -> str:
+        return self._line_bytes().decode("utf-8", "replace")
+
+    def _line_bytes(self) -> bytes:
         end = self.data.find(b"\n", self.pos)
         if end < 0:
             raise InputError(f"the pickle is cut off at byte {len(self.data)}")
         out = self.data[self.pos : end]
         self.pos = end + 1
-        return out.decode("utf-8", "replace")
+        return out
 
     def _since_mark(self) -> list[Any]:
         start = self.marks.pop()
@@ -277,8 +280,8 @@ class Machine:
             "L": self._text_int,
             "F": lambda: push(float(self._line())),
             "G": self._float,
-            "S": lambda: push(self._line().strip("'\"")),
-            "V": lambda: push(self._line()),
+            "S": lambda: push(self._line_bytes()[1:-1].decode("unicode_escape")),
+            "V": lambda: push(self._line_bytes().decode("raw-unicode-escape")),
             "T": lambda: text(number(4)),
             "U": lambda: text(number(1)),
             "X": lambda: text(number(4)),
