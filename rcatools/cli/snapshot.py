@@ -13,7 +13,9 @@ from rcatools.errors import InputError
 if TYPE_CHECKING:
     from rcatools.memory.snapshot import Snapshot
 
-SUMMARY = "Read torch memory snapshots (.pickle, .json, plain or .gz): ledger, owners, replay, diff, whatif."
+SUMMARY = (
+    "Read torch memory snapshots (.pickle, .json, plain or .gz): ledger, owners, replay, diff, oom, whatif."
+)
 EXAMPLE = "rcatools snapshot ledger snapshot.pickle.gz --json"
 
 _ACTIONS = {
@@ -21,6 +23,7 @@ _ACTIONS = {
     "owners": "who holds each live block, and what it strands",
     "replay": "check every recorded event against the allocator's rules",
     "diff": "what is new, gone and grown between two snapshots",
+    "oom": "what each out-of-memory line of a log says about its cause",
     "whatif": "simulate a sequence of allocations from a YAML file, without a GPU",
 }
 
@@ -32,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=list(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
     parser.add_argument("files", nargs="+", metavar="FILE", help="one file; for diff two, A then B")
     parser.add_argument("--json", action="store_true", help="write one JSON document to stdout")
-    parser.add_argument(
-        "--device", type=int, help="only this device (replay: default the one with most events)"
-    )
+    parser.add_argument("--device", type=int, help="only this device")
     parser.add_argument(
         "--env",
         action="append",
@@ -74,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.action == "whatif":
         return _whatif(args)
+    if args.action == "oom":
+        return _oom(args)
     from rcatools.memory.read import load_snapshot
 
     snapshots = [load_snapshot(path, max_bytes=int(args.max_gib * (1 << 30))) for path in args.files]
@@ -110,6 +113,8 @@ def _show(args: argparse.Namespace, document: dict[str, Any], tables: list[tuple
         print(f"{title}\n")
         if isinstance(table, str):
             print(table)
+        elif table.empty:
+            print("none")
         else:
             print(table.head(args.top).to_string(index=False))
             if len(table) > args.top:
@@ -154,7 +159,7 @@ def _owners(
 
 def _replay(snapshot: Snapshot, args: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     from rcatools.memory.document import replay_document, replay_text
-    from rcatools.memory.replay import replay
+    from rcatools.memory.replay import replay, replay_all
     from rcatools.memory.rules import rules_from_settings, rules_from_snapshot
 
     rules = None
@@ -162,8 +167,11 @@ def _replay(snapshot: Snapshot, args: argparse.Namespace) -> tuple[dict[str, Any
         rules = rules_from_settings(args.conf, args.torch or "2.11")
     elif args.torch is not None:
         rules = rules_from_snapshot(snapshot.settings, args.torch)
-    result = replay(snapshot, args.device, rules=rules)
-    return replay_document(snapshot, result), [("replay", replay_text(result))]
+    if args.device is None:
+        results = replay_all(snapshot, rules=rules)
+    else:
+        results = [replay(snapshot, args.device, rules=rules)]
+    return replay_document(snapshot, results), [(f"device {r.device}", replay_text(r)) for r in results]
 
 
 def _diff(
@@ -173,7 +181,12 @@ def _diff(
     from rcatools.memory.document import diff_document
 
     result = diff(a, b, environment)
-    return diff_document(result), [("blocks that changed (B - A)", result.blocks), ("ledger", result.ledger)]
+    ledger = result.ledger[[c for c in result.ledger.columns if not str(c).endswith(("_a", "_b"))]]
+    return diff_document(result), [
+        ("blocks that changed, by size (B - A)", result.blocks),
+        ("bytes that changed, by line of code", result.sites),
+        ("ledger, B - A", ledger),
+    ]
 
 
 def _whatif(args: argparse.Namespace) -> int:
@@ -184,3 +197,26 @@ def _whatif(args: argparse.Namespace) -> int:
     snapshot = scenario.snapshot(os.path.basename(args.files[0]))
     document = {**ledger_document(snapshot, None), "scenario": scenario.summary()}
     return _show(args, document, [("segments", scenario.segments()), *ledger_table(snapshot, None)])
+
+
+def _oom(args: argparse.Namespace) -> int:
+    from rcatools.memory.document import oom_document, oom_table
+    from rcatools.memory.oom import is_oom_line, read_oom_line
+
+    limit = int(args.max_gib * (1 << 30))
+    reports = []
+    with open(args.files[0], encoding="utf-8", errors="replace") as file:
+        read = 0
+        for number, line in enumerate(file, 1):
+            read += len(line)
+            if read > limit:
+                raise InputError(
+                    f"{args.files[0]} is larger than {args.max_gib} GiB; cut it, or raise --max-gib"
+                )
+            if is_oom_line(line):
+                reports.append((number, read_oom_line(line)))
+    if not reports:
+        raise InputError(
+            f"{args.files[0]} holds no out-of-memory line of torch ('... out of memory. Tried to allocate ...')"
+        )
+    return _show(args, oom_document(reports), oom_table(reports))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pandas as pd
 
 from rcatools.memory.build import pool_label
 from rcatools.memory.diff import SnapshotDiff, stream_labels, stream_order
+from rcatools.memory.engine import UNVERIFIABLE
 from rcatools.memory.intervention import Intervention
-from rcatools.memory.ledger import ledger
+from rcatools.memory.ledger import ledger, pins
+from rcatools.memory.oom import OomReport
 from rcatools.memory.owners import BlockOwner
 from rcatools.memory.peak import peak
 from rcatools.memory.replay import Replay
+from rcatools.memory.sites import site
 from rcatools.memory.snapshot import Snapshot
+from rcatools.memory.streams import stream_activity
 from rcatools.units import byte_count, byte_size
 
 _DEVICE_COLUMNS = (
@@ -74,6 +79,8 @@ def ledger_document(snapshot: Snapshot, device: int | None = None) -> dict[str, 
         "rows": _records(rows, _ROW_COLUMNS),
         "peak": next((p.as_dict() for p in peaks if main is not None and p.device == main.device), None),
         "peaks": [p.as_dict() for p in peaks],
+        "pins": _pins(snapshot, device),
+        "streams": _activity(snapshot, device),
         "history": {
             "events": sum(h.events for h in histories),
             "overflowed": any(h.overflowed for h in histories),
@@ -83,6 +90,35 @@ def ledger_document(snapshot: Snapshot, device: int | None = None) -> dict[str, 
         },
         "warnings": [n.as_dict() for n in balance.notes],
     }
+
+
+def _pins(snapshot: Snapshot, device: int | None) -> list[dict[str, Any]]:
+    table = pins(snapshot)
+    if device is not None:
+        table = table[table["device"] == device]
+    columns = (
+        "device",
+        "stream",
+        "pool_id",
+        "segment_address",
+        "stranded",
+        "live_in_segment",
+        "address",
+        "size",
+        "state",
+    )
+    sites = {index: site(snapshot.stack(index)) for index in set(table["stack"].tolist())}
+    rows = _records(table, columns)
+    for row, stack in zip(rows, table["stack"].tolist(), strict=True):
+        row["site"] = sites[stack] or None
+    return rows
+
+
+def _activity(snapshot: Snapshot, device: int | None) -> list[dict[str, Any]]:
+    table = stream_activity(snapshot)
+    if device is not None:
+        table = table[table["device"] == device]
+    return _records(table, tuple(table.columns))
 
 
 def ledger_table(snapshot: Snapshot, device: int | None = None) -> list[tuple[str, Any]]:
@@ -104,7 +140,23 @@ def ledger_table(snapshot: Snapshot, device: int | None = None) -> list[tuple[st
             "segments": rows["segments"],
         }
     )
-    return [("ledger", text)]
+    tables: list[tuple[str, Any]] = [("ledger", text)]
+    held = _pins(snapshot, device)
+    if held:
+        tables.append(
+            ("what pins stranded bytes (largest first)", pd.DataFrame([_pin_row(p, labels) for p in held]))
+        )
+    return tables
+
+
+def _pin_row(pin: dict[str, Any], labels: dict[int, str]) -> dict[str, str]:
+    return {
+        "stream": labels[pin["stream"]],
+        "stranded": byte_size(pin["stranded"]),
+        "live blocks": str(pin["live_in_segment"]),
+        "block": byte_count(pin["size"]),
+        "allocated at": (pin["site"] or "unknown")[:70],
+    }
 
 
 def owners_document(
@@ -138,26 +190,47 @@ def owners_table(snapshot: Snapshot, blocks: list[BlockOwner]) -> list[tuple[str
     return [("live blocks", pd.DataFrame(rows, columns=names))]
 
 
-def replay_document(snapshot: Snapshot, result: Replay) -> dict[str, Any]:
-    """The outcome of a replay."""
-    return {**result.as_dict(), "warnings": [n.as_dict() for n in snapshot.notes]}
+def replay_document(snapshot: Snapshot, results: list[Replay]) -> dict[str, Any]:
+    """The outcome of replaying one or several devices: counts added up, the main device's peak and mode."""
+    main = max(results, key=lambda r: r.events)
+    checked, exact = sum(r.checked for r in results), sum(r.exact for r in results)
+    reasons: Counter[str] = Counter()
+    for result in results:
+        reasons.update(result.unverifiable)
+    wrong = next((r for r in results if r.mismatches), None)
+    return {
+        "events": sum(r.events for r in results),
+        "checked": checked,
+        "exact": exact,
+        "fraction_exact": exact / checked if checked else None,
+        "unverifiable": reasons.total(),
+        "unverifiable_reasons": dict(reasons),
+        "segment_sequence_exact": all(r.segment_sequence_exact for r in results),
+        "end_state_exact": all(r.end_state_exact for r in results),
+        "end_difference": next((r.end_difference for r in results if r.end_difference), None),
+        "peak_reserved": main.peak_reserved,
+        "first_mismatch": {"device": wrong.device, **wrong.mismatches[0].as_dict()} if wrong else None,
+        "mode": main.mode,
+        "torch_rules": main.rules.version,
+        "devices": [r.as_dict() for r in results],
+        "warnings": [n.as_dict() for n in snapshot.notes],
+    }
 
 
 def replay_text(result: Replay) -> str:
     """The outcome of a replay in a few lines."""
     share = "nothing to check" if result.fraction_exact is None else f"{result.fraction_exact:.4%} exact"
+    end = "exact" if result.end_state_exact else f"NOT exact: {result.end_difference}"
     lines = [
         f"{result.events} events, {result.checked} checked, {share}; {sum(result.unverifiable.values())} unverifiable",
-        *(f"  {count} x {reason}" for reason, count in result.unverifiable.items()),
-        f"segment sequence {'exact' if result.segment_sequence_exact else 'NOT exact'}, end state "
-        f"{'exact' if result.end_state_exact else 'NOT exact: ' + str(result.end_difference)}",
+        *(f"  {count} x {reason}: {UNVERIFIABLE[reason]}" for reason, count in result.unverifiable.items()),
+        f"segment sequence {'exact' if result.segment_sequence_exact else 'NOT exact'}, end state {end}",
         f"peak reserved {byte_count(result.peak_reserved)}; {result.mode}; rules of torch {result.rules.version}",
+        *(
+            f"mismatch at event {m.index} ({m.action}): expected {m.expected}, recorded {m.recorded}"
+            for m in result.mismatches[:3]
+        ),
     ]
-    if result.mismatches:
-        first = result.mismatches[0]
-        lines.append(
-            f"first mismatch: event {first.index} ({first.action}): expected {first.expected}, recorded {first.recorded}"
-        )
     return "\n".join(lines)
 
 
@@ -165,6 +238,7 @@ def diff_document(result: SnapshotDiff) -> dict[str, Any]:
     """The difference of two snapshots."""
     return {
         "blocks": result.blocks.to_dict("records"),
+        "sites": result.sites.to_dict("records"),
         "ledger": result.ledger.to_dict("records"),
         "matched_by": result.matched_by,
         "streams_a": {label: handle for handle, label in result.streams[0].items()},
@@ -172,3 +246,25 @@ def diff_document(result: SnapshotDiff) -> dict[str, Any]:
         "unchanged_blocks": result.unchanged_blocks,
         "warnings": [n.as_dict() for n in result.notes],
     }
+
+
+def oom_document(reports: list[tuple[int, OomReport]]) -> dict[str, Any]:
+    """Out-of-memory lines of a log, by line number."""
+    return {"messages": [{"line": number, **report.as_dict()} for number, report in reports]}
+
+
+def oom_table(reports: list[tuple[int, OomReport]]) -> list[tuple[str, Any]]:
+    """Out-of-memory lines for reading."""
+    return [
+        (
+            f"line {number}: {report.cause}",
+            "\n".join(
+                [
+                    f"asked for {byte_size(report.requested)}, free {byte_size(report.free)}, idle inside torch "
+                    f"{byte_size(report.idle)}, not torch {byte_size(report.non_torch)}",
+                    *report.advice,
+                ]
+            ),
+        )
+        for number, report in reports
+    ]

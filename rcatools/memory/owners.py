@@ -41,11 +41,11 @@ FRAME_RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"\bat::cuda::blas::(gemm_and_bias|scaled_gemm|gemm_internal_cublaslt|int8_gemm)\b"),
     ),
     (RAW, re.compile(r"\b(raw_alloc|raw_alloc_with_stream|caching_allocator_alloc)\b")),
-    (PYTHON, re.compile(r"\bat::detail::empty_(strided_)?generic\b|\bTHP(Variable|Storage)")),
+    (PYTHON, re.compile(r"\bat::detail::_?empty_(strided_)?generic\b|\bTHP(Variable|Storage)")),
 )
 """Frame patterns from the innermost frame outwards; the first frame that matches any of them decides."""
 
-_ALLOCATOR = re.compile(
+ALLOCATOR_FRAMES = re.compile(
     r"CUDACachingAllocator|HIPCachingAllocator|torch::unwind|CapturedTraceback|gather_with_cpp"
 )
 
@@ -127,7 +127,7 @@ def owners(snapshot: Snapshot, environment: Mapping[str, str] | None = None) -> 
 def owner_by_frames(frames: Iterable[Frame]) -> tuple[str, str] | None:
     """The owner that a call stack names and the frame that names it, or None where no frame does."""
     for name, filename, _ in frames:
-        if _ALLOCATOR.search(name):
+        if ALLOCATOR_FRAMES.search(name):
             continue
         text = f"{name} {filename}"
         for owner, pattern in FRAME_RULES:

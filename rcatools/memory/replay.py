@@ -86,6 +86,13 @@ class Replay:
         }
 
 
+def replay_all(snapshot: Snapshot, *, rules: Rules | None = None) -> list[Replay]:
+    """Replay every device of a snapshot; errors as in ``replay``."""
+    if not snapshot.histories:
+        return [replay(snapshot, rules=rules)]
+    return [replay(snapshot, history.device, rules=rules) for history in snapshot.histories]
+
+
 def replay(snapshot: Snapshot, device: int | None = None, *, rules: Rules | None = None) -> Replay:
     """Replay one device's history.
 
