@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rcatools.errors import InputError
 from rcatools.trace.events import Event, EventStream
 from rcatools.trace.model import NO_ID, NO_TIME, EventCounts, Trace, TraceWarning, activity_table
-from rcatools.trace.sanity import separate_impossible
+from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
 
 GPU_CATEGORIES = {
@@ -193,6 +194,8 @@ def read_kineto(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     found = _Collector()
     for part in stream.parts():
         found.add(part)
+    if not found.events and stream.dropped and not stream.source.truncated:
+        raise InputError(f"{path.name}: its list holds no trace events; give a trace of torch.profiler")
     return _build(path, stream, found)
 
 
@@ -291,13 +294,7 @@ def _warnings(stream: EventStream, found: _Collector, excluded: pd.DataFrame) ->
                 "trailing_data", f"{stream.trailing_bytes} bytes after the trace's end were not read", 1
             )
         )
-    for reason, count in excluded["reason"].value_counts(sort=False).items() if len(excluded) else ():
-        if count:
-            notes.append(
-                TraceWarning(
-                    str(reason), f"{count} GPU events excluded: {_EXCLUSIONS[str(reason)]}", int(count)
-                )
-            )
+    notes += exclusion_warnings(excluded)
     if not found.name:
         notes.append(
             TraceWarning("no_gpu_events", "the file holds no GPU activity (CPU-only or metadata-only trace)")
@@ -310,10 +307,6 @@ _REPAIRS = {
     "control_character": "read with raw control characters in a text",
     "bad_utf8": "read with bytes that are not UTF-8 replaced",
     "wrong_type": "read with a field of an unexpected type",
-}
-_EXCLUSIONS = {
-    "negative_duration": "their duration is negative",
-    "impossible_duration": "they last longer than everything else in the trace together",
 }
 
 

@@ -13,10 +13,12 @@ NO_ID = -1
 KINDS = ("kernel", "memcpy", "memset")
 
 COLUMNS: dict[str, str] = {
-    "name": "name as the profiler wrote it (categorical)",
+    "name": "name as the profiler shows it (categorical)",
+    "full_name": "name with its template arguments when the profiler also has a short one (categorical)",
     "kind": "kernel, memcpy or memset (categorical)",
     "device": "device number as the profiler wrote it",
     "stream": "stream (CUDA, HIP) or queue when the file has no streams",
+    "queue": "hardware queue, -1 when the file does not tell",
     "start_ns": "start in nanoseconds after the trace's origin (int64, exact)",
     "dur_ns": "duration in nanoseconds (int64, exact)",
     "start_us": "start in microseconds after the trace's origin",
@@ -96,7 +98,7 @@ class Trace:
         return self.kernels[self.kernels["kind"] == "kernel"]
 
 
-_CATEGORICAL = ("name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
+_CATEGORICAL = ("name", "full_name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
 
 
 def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], size: int) -> pd.DataFrame:
@@ -114,7 +116,7 @@ def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], 
         if column in ("start_us", "dur_us"):
             data[column] = np.asarray(columns[column.replace("_us", "_ns")], dtype=np.int64) / 1000.0
         elif column in _CATEGORICAL:
-            values = columns.get(column)
+            values = columns.get(column, columns["name"] if column == "full_name" else None)
             data[column] = categorical([""] * size if values is None else values)
         elif column in ("linked", "graph"):
             data[column] = np.asarray(columns.get(column, np.zeros(size, dtype=bool)), dtype=bool)
@@ -132,3 +134,9 @@ def categorical(values: Sequence[Any] | np.ndarray[Any, Any]) -> pd.Categorical:
     """Text values as a categorical column with the categories in order of appearance."""
     codes, names = pd.factorize(np.asarray(values, dtype=object))
     return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=object))
+
+
+def no_steps() -> pd.DataFrame:
+    """The table of steps of a format that has none."""
+    empty = np.zeros(0, dtype=np.int64)
+    return pd.DataFrame({"name": np.zeros(0, dtype=object), "start_ns": empty, "dur_ns": empty})

@@ -6,13 +6,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 
 from rcatools.errors import InputError, UnsafeInputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BLOCK_BYTES = 4 << 20
+_DAMAGE = cast("tuple[type[Exception], ...]", (zlib.error, igzip_lib.IsalError))
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class ByteSource:
                     return
             try:
                 block = decoder.decompress(pending, BLOCK_BYTES)
-            except (isal_zlib.error, zlib.error) as error:
+            except _DAMAGE as error:
                 self.truncated = f"the gzip stream is damaged ({error})"
                 return
             pending = decoder.unconsumed_tail

@@ -122,12 +122,12 @@ def stream_table(table: pd.DataFrame) -> pd.DataFrame:
     """Per (device, stream): number of kernels and busy time (kernels, copies and sets)."""
     rows = [
         {
-            "device": int(device),
-            "stream": int(stream),
+            "device": int(group["device"].iloc[0]),
+            "stream": int(group["stream"].iloc[0]),
             "kernels": int((group["kind"] == "kernel").sum()),
             "busy_us": union_length(group["start_ns"], group["dur_ns"]) / 1000,
         }
-        for (device, stream), group in table.groupby(["device", "stream"], sort=True)
+        for _, group in table.groupby(["device", "stream"], sort=True)
     ]
     return pd.DataFrame(rows, columns=["device", "stream", "kernels", "busy_us"])
 
