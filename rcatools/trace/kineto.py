@@ -242,6 +242,15 @@ def _build(path: Path, stream: EventStream, found: _Collector) -> Trace:
     meta["backend"] = _backend(stream.header, found)
     meta["origin_ns"] = origin
     meta["host_extent_ns"] = list(host) if host else None
+    meta["launch_events"] = sum(is_launch(name) for name, _ in found.launches.values())
+    used = set(found.correlation)
+    idle = [
+        (number, *call)
+        for number, call in found.launches.items()
+        if number not in used and is_launch(call[0])
+    ]
+    meta["launches_without_activity"] = len(idle)
+    meta["graph_launches_without_activity"] = sum("graphlaunch" in name.lower() for _, name, _ in idle)
     numbers = sorted({int(device) for device in table["device"].unique()})
     return Trace(
         label=path.name,
@@ -259,6 +268,12 @@ def _build(path: Path, stream: EventStream, found: _Collector) -> Trace:
         ),
         warnings=tuple(_warnings(stream, found, excluded)),
     )
+
+
+def is_launch(name: str) -> bool:
+    """Whether a runtime or driver call starts kernels: LaunchKernel, GraphLaunch and their variants."""
+    lowered = name.lower()
+    return "launch" in lowered and "hostfunc" not in lowered
 
 
 def _warnings(stream: EventStream, found: _Collector, excluded: pd.DataFrame) -> list[TraceWarning]:

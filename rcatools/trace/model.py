@@ -140,3 +140,10 @@ def no_steps() -> pd.DataFrame:
     """The table of steps of a format that has none."""
     empty = np.zeros(0, dtype=np.int64)
     return pd.DataFrame({"name": np.zeros(0, dtype=object), "start_ns": empty, "dur_ns": empty})
+
+
+def lanes(table: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A number per row for what runs one after another: the hardware queue when known, else the stream."""
+    lane = np.where(table["queue"] == NO_ID, table["stream"], table["queue"])
+    codes, _ = pd.factorize(pd.MultiIndex.from_arrays([table["device"], table["queue"] == NO_ID, lane]))
+    return np.asarray(codes, dtype=np.int64)
