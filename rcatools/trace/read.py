@@ -9,7 +9,8 @@ from pathlib import Path
 from rcatools.errors import InputError
 from rcatools.trace.kineto import read_kineto
 from rcatools.trace.model import Trace
-from rcatools.trace.rocprof import read_rocprof_csv, read_rocprof_json
+from rcatools.trace.rocprof_csv import read_rocprof_csv
+from rcatools.trace.rocprof_json import read_rocprof_json
 from rcatools.trace.sqlite import SQLITE_MAGIC, read_sqlite
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits, existing_file
 
