@@ -134,8 +134,8 @@ def _robust(x: Floats, y: Floats, group: Ints) -> tuple[Floats, Floats, int] | N
 def _covariance(design: Floats, residual: Floats, group: Ints) -> tuple[Floats, int]:
     """Sandwich covariance and degrees of freedom.
 
-    Of the estimate by launches (HC3) and the one by signatures each parameter takes the larger error: few
-    signatures make the second one too small by chance (Cameron and Miller 2015).
+    Each parameter takes the largest error of three: Huber's for equal errors, by launches (HC3), and by
+    signatures, since each of them comes out too small by chance in small samples (Cameron and Miller 2015).
     """
     weight = _weights(residual, TUKEY, True)
     slope = _psi_slope(residual)
@@ -143,15 +143,18 @@ def _covariance(design: Floats, residual: Floats, group: Ints) -> tuple[Floats, 
     leverage = np.einsum("ij,jk,ik->i", design * slope[:, None], bread, design)
     scores = design * (weight * residual / np.clip(1 - leverage, 0.1, 1.0))[:, None]
     by_launch = bread @ (scores.T @ scores) @ bread.T
+    freedom = residual.size - 2
+    classic = float((weight * residual) @ (weight * residual)) / freedom / float(slope.mean()) ** 2
+    errors = [np.diag(by_launch), classic * np.diag(np.linalg.inv(design.T @ design))]
     _, codes = np.unique(group, return_inverse=True)
     count = int(codes.max()) + 1
-    if count < MIN_CLUSTERS or count == residual.size:
-        return by_launch, max(residual.size - 2, 1)
-    summed = np.zeros((count, 2))
-    np.add.at(summed, codes, scores)
-    by_cluster = count / (count - 2) * bread @ (summed.T @ summed) @ bread.T
-    scale = np.sqrt(np.maximum(np.diag(by_cluster) / np.diag(by_launch), 1.0))
-    return by_launch * np.outer(scale, scale), count - 2
+    if MIN_CLUSTERS <= count < residual.size:
+        summed = np.zeros((count, 2))
+        np.add.at(summed, codes, scores)
+        errors.append(np.diag(count / (count - 2) * bread @ (summed.T @ summed) @ bread.T))
+        freedom = count - 2
+    scale = np.sqrt(np.max(errors, axis=0) / np.diag(by_launch))
+    return by_launch * np.outer(scale, scale), freedom
 
 
 def _noise_share(x: Floats, y: Floats) -> float:

@@ -98,7 +98,7 @@ class Trace:
         return self.kernels[self.kernels["kind"] == "kernel"]
 
 
-_CATEGORICAL = ("name", "full_name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
+CATEGORICAL = ("name", "full_name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
 
 
 def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], size: int) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], 
     for column in COLUMNS:
         if column in ("start_us", "dur_us"):
             data[column] = np.asarray(columns[column.replace("_us", "_ns")], dtype=np.int64) / 1000.0
-        elif column in _CATEGORICAL:
+        elif column in CATEGORICAL:
             values = columns.get(column, columns["name"] if column == "full_name" else None)
             data[column] = categorical([""] * size if values is None else values)
         elif column in ("linked", "graph"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from rcatools.errors import InputError
+from rcatools.trace import cache
 from rcatools.trace.kineto import read_kineto
 from rcatools.trace.model import Trace
 from rcatools.trace.rocprof_csv import read_rocprof_csv
@@ -18,13 +20,16 @@ _ROCPROF_KEY = re.compile(rb'"rocprofiler-sdk-tool"\s*:')
 _SNIFF_BYTES = 1 << 16
 
 
-def load_trace(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
+def load_trace(
+    path: str | Path, limits: Limits = DEFAULT_LIMITS, cache_folder: str | Path | None = None
+) -> Trace:
     """Read a profile of any known format; the content decides, not the file's name.
 
     Args:
         path: torch.profiler Chrome JSON, rocprofv3 CSV or JSON (each plain or gzip), or the SQLite database
             of rocprofv3 (rocpd) or Nsight Systems.
         limits: what the file may cost.
+        cache_folder: where to keep the read trace as Parquet, and to look for it first; None keeps nothing.
 
     Returns:
         The trace as one table of GPU activities; a file without GPU activity gives an empty table and a
@@ -35,7 +40,15 @@ def load_trace(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         UnsafeInputError: beyond the limits.
     """
     file = existing_file(path)
-    return _reader(file, limits)(file, limits)
+    if cache_folder is None:
+        return _reader(file, limits)(file, limits)
+    cached = cache.cache_path(file, Path(cache_folder))
+    trace = cache.load(cached)
+    if trace is None:
+        trace = _reader(file, limits)(file, limits)
+        with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
+            cache.store(trace, cached)
+    return trace
 
 
 def _reader(path: Path, limits: Limits) -> Callable[[Path, Limits], Trace]:
