@@ -47,12 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--cache", metavar="DIR", help="keep read traces here, so that reading again is instant"
         )
-        if name == "summary":
+        if name != "health":
             action.add_argument(
                 "--ceilings",
                 metavar="FILE",
                 help="ceilings of the device: rocprof-compute's roofline.csv or JSON",
             )
+        if name == "summary":
             action.add_argument(
                 "--declared",
                 metavar="FILE",
@@ -82,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.action == "diff":
         measured = _measured(args)
-        difference = diff(_load(args.baseline, args), _load(args.candidate, args))
+        baseline, candidate = _load(args.baseline, args), _load(args.candidate, args)
+        difference = diff(baseline, candidate, _ceilings(args.ceilings, baseline))
         reconciled = reconcile(difference, *measured) if measured else None
         if args.json:
             document = difference.to_json()
@@ -129,14 +131,11 @@ def _ceilings(path: str | None, trace: Trace) -> Ceilings | None:
     """Ceilings from a file, with the data sheet of the trace's device as the upper check, or the latter alone."""
     from dataclasses import replace
 
+    from rcatools.device.ceilings import datasheet
     from rcatools.trace.bounds import Ceilings, read_ceilings
 
     upper = None
     for name in {name for name in trace.devices.values() if name}:
-        try:
-            from rcatools.device.ceilings import datasheet
-        except ImportError:
-            break
         if sheet := datasheet(name):
             upper = Ceilings(
                 sheet["bytes_per_s"], {"bf16": sheet["bf16_flops"]}, str(sheet["source"]), measured=False
@@ -174,6 +173,8 @@ def _plain(text: Any, width: int | None = None) -> str:
 
 
 def _summary_text(summary: Summary, top: int) -> str:
+    from rcatools.trace.records import records
+
     lines = [f"format {summary.format}"]
     for device in summary.devices:
         idle = "not to be read (see warnings)" if device.idle_us is None else duration_us(device.idle_us, 4)
@@ -194,10 +195,10 @@ def _summary_text(summary: Summary, top: int) -> str:
         lines.append(
             f"{'share':>7} {'total':>10} {'count':>7} {'median':>10}  {'role':<16} {'bound':<12} kernel"
         )
-    for row in rows.itertuples(index=False):
+    for row in records(rows):
         lines.append(
-            f"{percent(row.share):>7} {duration_us(row.total_us):>10} {row.count:>7} {duration_us(row.median_us):>10}  "
-            f"{row.role:<16} {row.bound:<12} {_plain(row.name, NAME_WIDTH)}"
+            f"{percent(row['share']):>7} {duration_us(row['total_us']):>10} {row['count']:>7} {duration_us(row['median_us']):>10}  "
+            f"{row['role']:<16} {row['bound']:<12} {_plain(row['name'], NAME_WIDTH)}"
         )
     if len(summary.kernels) > top:
         rest = summary.kernels.iloc[top:]
@@ -225,6 +226,8 @@ def _health_text(trace: Trace, checked: Health) -> str:
 
 
 def _diff_text(difference: TraceDiff, reconciled: Reconciliation | None, top: int) -> str:
+    from rcatools.trace.records import records
+
     lines = [
         ("comparable" if difference.comparable else "NOT COMPARABLE") + f"; reading: {difference.reading}",
         *(
@@ -246,12 +249,12 @@ def _diff_text(difference: TraceDiff, reconciled: Reconciliation | None, top: in
         "",
         f"{'delta us':>14} {'term':<10} {'count a':>8} {'count b':>8} {'ratio':>7}  {'role':<14} kernel",
     ]
-    for row in difference.kernels.head(top).itertuples(index=False):
-        names = row.name_a if row.name_b is None else row.name_b
-        if row.term == "replaced":
-            names = f"{_plain(row.name_a, NAME_WIDTH // 2)} -> {_plain(row.name_b, NAME_WIDTH // 2)}"
+    for row in records(difference.kernels.head(top)):
+        names = row["name_a"] if row["name_b"] is None else row["name_b"]
+        if row["term"] == "replaced":
+            names = f"{_plain(row['name_a'], NAME_WIDTH // 2)} -> {_plain(row['name_b'], NAME_WIDTH // 2)}"
         lines.append(
-            f"{row.delta_us:>+14.3f} {row.term:<10} {row.count_a:>8} {row.count_b:>8} {significant(row.ratio):>7}  "
-            f"{row.role:<14} {_plain(names, NAME_WIDTH + 4)}"
+            f"{row['delta_us']:>+14.3f} {row['term']:<10} {row['count_a']:>8} {row['count_b']:>8} {significant(row['ratio']):>7}  "
+            f"{row['role']:<14} {_plain(names, NAME_WIDTH + 4)}"
         )
     return "\n".join(lines)

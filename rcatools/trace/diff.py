@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rcatools.errors import InputError
 from rcatools.trace.additive import AdditiveFit, fit_additive
 from rcatools.trace.align import Alignment, align
 from rcatools.trace.boundaries import BoundaryCost, boundary_cost
+from rcatools.trace.bounds import Ceilings
 from rcatools.trace.decompose import TERMS, Decomposition, decompose
 from rcatools.trace.gate import Reason, comparable, gate
 from rcatools.trace.health import health
 from rcatools.trace.intervals import extent
 from rcatools.trace.model import Trace
+from rcatools.trace.reading import Evidence, read, statements
 from rcatools.trace.records import records
-from rcatools.trace.summary import Coverage, coverage
+from rcatools.trace.roles import roles
+from rcatools.trace.summary import Coverage, coverage, kernel_table
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class TraceDiff:
         decomposition: the terms, the kernel rows and the roles.
         boundaries: cost per kernel boundary.
         fit: additive and multiplicative part over the launches of kernels that both have.
+        classes: the same per role and, with ceilings, per bound: by, class, launches, total_a_us, total_b_us,
+            ratio_of_sums, us_per_kernel, ratio with their bounds, reading, why.
         reading: "additive", "multiplicative", "both", "neither" or "undecided", durations and gaps together;
             always "undecided" when the traces are not comparable or come from different devices.
         statements: the same in sentences.
@@ -42,6 +48,7 @@ class TraceDiff:
     decomposition: Decomposition
     boundaries: BoundaryCost
     fit: AdditiveFit
+    classes: pd.DataFrame
     reading: str
     statements: tuple[str, ...]
     coverage_a: Coverage
@@ -77,6 +84,7 @@ class TraceDiff:
             **self.fit.to_json(),
             "reading": self.reading,
             "statements": list(self.statements),
+            "classes": records(self.classes),
             "kernels": records(self.kernels),
             "roles": records(self.decomposition.roles),
             "coverage_a": {**vars(self.coverage_a), "aligned_share": self.aligned_share[0]},
@@ -84,8 +92,10 @@ class TraceDiff:
         }
 
 
-def diff(a: Trace, b: Trace) -> TraceDiff:
+def diff(a: Trace, b: Trace, ceilings: Ceilings | None = None) -> TraceDiff:
     """Compare trace ``b`` (candidate) with trace ``a`` (baseline).
+
+    ``ceilings`` of the device let the fit be made per bound class too.
 
     The terms are exact whatever the traces are; the reading is given only when they are comparable.
 
@@ -98,94 +108,90 @@ def diff(a: Trace, b: Trace) -> TraceDiff:
                 f"{trace.label}: no GPU activity, so there is nothing to compare; profile the GPU too"
             )
     alignment = align(a, b)
-    decomposition = decompose(a, b, alignment)
+    parts = decompose(a, b, alignment)
     times = [int(trace.kernels["dur_ns"].sum()) / 1000 for trace in (a, b)]
     share = (
-        decomposition.aligned_us_a / times[0] if times[0] else 1.0,
-        decomposition.aligned_us_b / times[1] if times[1] else 1.0,
+        parts.aligned_us_a / times[0] if times[0] else 1.0,
+        parts.aligned_us_b / times[1] if times[1] else 1.0,
     )
-    reasons = gate(a, b, share)
-    spans = tuple(extent(t.kernels["start_ns"], t.kernels["dur_ns"]) / 1000 for t in (a, b))
-    boundaries = boundary_cost(a, b, alignment, spans[0])
-    fit = _fit(a, b, alignment)
-    trusted = not any({"gaps", "everything"} & set(health(trace).blocks) for trace in (a, b))
-    readable = comparable(reasons) and not any(reason.code == "device_differs" for reason in reasons)
-    reading = _reading(fit, boundaries, trusted) if readable else "undecided"
+    span_a, span_b = (extent(t.kernels["start_ns"], t.kernels["dur_ns"]) / 1000 for t in (a, b))
+    pairs = _same_kernels(a, b, alignment)
+    evidence = Evidence(
+        reasons=gate(a, b, share),
+        parts=parts,
+        boundaries=boundary_cost(a, b, alignment, span_a),
+        fit=fit_additive(pairs["dur_a"], pairs["dur_b"], pairs["signature"]),
+        span_a_us=span_a,
+        launches_a=len(a.kernels),
+        trusted_gaps=not any({"gaps", "everything"} & set(health(trace).blocks) for trace in (a, b)),
+    )
     return TraceDiff(
-        comparable=comparable(reasons),
-        reasons=reasons,
-        decomposition=decomposition,
-        boundaries=boundaries,
-        fit=fit,
-        reading=reading,
-        statements=_statements(reasons, decomposition, boundaries, fit, trusted),
+        comparable=comparable(evidence.reasons),
+        reasons=evidence.reasons,
+        decomposition=parts,
+        boundaries=evidence.boundaries,
+        fit=evidence.fit,
+        classes=_by_class(a, pairs, ceilings),
+        reading=read(evidence),
+        statements=statements(evidence),
         coverage_a=coverage(a),
         coverage_b=coverage(b),
-        spans_us=(spans[0], spans[1]),
+        spans_us=(span_a, span_b),
         aligned_share=share,
     )
 
 
-def _fit(a: Trace, b: Trace, alignment: Alignment) -> AdditiveFit:
-    """Fit over aligned kernels of the same name; their signature is name, grid, operation and shapes."""
+def _same_kernels(a: Trace, b: Trace, alignment: Alignment) -> pd.DataFrame:
+    """Aligned launches of the same kernel: durations, role, name and a number per name, grid, operation and shapes."""
     left, right = a.kernels.iloc[alignment.pairs["a"]], b.kernels.iloc[alignment.pairs["b"]]
     same = (left["full_name"].astype(object).to_numpy() == right["full_name"].astype(object).to_numpy()) & (
         left["kind"].astype(object).to_numpy() == "kernel"
     )
     rows = left[same]
-    signature = (
-        rows.groupby(["full_name", "grid", "op", "shapes"], observed=True, sort=False).ngroup().to_numpy()
-    )
-    return fit_additive(rows["dur_us"], right["dur_us"].to_numpy()[same], signature)
-
-
-def _reading(fit: AdditiveFit, boundaries: BoundaryCost, trusted: bool) -> str:
-    """Durations and gaps together: a cost at boundaries is a fixed cost per kernel."""
-    if not (trusted and boundaries.changed):
-        return fit.reading
-    return {"multiplicative": "both", "neither": "additive", "undecided": "additive"}.get(
-        fit.reading, fit.reading
+    signature = rows.groupby(["full_name", "grid", "op", "shapes"], observed=True, sort=False).ngroup()
+    return pd.DataFrame(
+        {
+            "name": rows["name"].astype(object).to_numpy(),
+            "device": rows["device"].to_numpy(),
+            "role": np.asarray(roles(rows), dtype=object),
+            "signature": signature.to_numpy(),
+            "dur_a": rows["dur_us"].to_numpy(),
+            "dur_b": right["dur_us"].to_numpy()[same],
+        }
     )
 
 
-def _statements(
-    reasons: tuple[Reason, ...],
-    parts: Decomposition,
-    boundaries: BoundaryCost,
-    fit: AdditiveFit,
-    trusted: bool,
-) -> tuple[str, ...]:
+def _by_class(a: Trace, pairs: pd.DataFrame, ceilings: Ceilings | None) -> pd.DataFrame:
+    """The fit per role and, when ceilings are given, per bound."""
+    columns = {"role": pairs["role"]}
+    if ceilings is not None:
+        table = kernel_table(a, ceilings)
+        bound = dict(zip(zip(table["name"], table["device"], strict=True), table["bound"], strict=True))
+        columns["bound"] = pd.Series(
+            [bound.get(key, "cannot_tell") for key in zip(pairs["name"], pairs["device"], strict=True)],
+            dtype=object,
+        )
     out = []
-    if not comparable(reasons):
-        first = next(reason for reason in reasons if reason.blocking)
-        out.append(f"Not comparable: {first.text}. The terms below are bookkeeping, not a finding.")
-    total, gap = parts.total_ns / 1000, parts.terms_ns["gaps"] / 1000
-    durations = total - gap
-    out.append(
-        f"The span changed by {total:+.3f} us: {durations:+.3f} us in durations, {gap:+.3f} us in gaps."
-    )
-    if total:
-        largest = max((term for term in TERMS), key=lambda term: abs(parts.terms_ns[term]))
-        share = 100 * parts.terms_ns[largest] / parts.total_ns
-        out.append(
-            f"The largest term is {largest} ({parts.terms_ns[largest] / 1000:+.3f} us, {share:.0f} % of the change)."
-        )
-    out.append(f"Durations of kernels that both have: {fit.reading} ({fit.why}).")
-    if boundaries.us_per_boundary is None:
-        out.append(f"Gaps: only {boundaries.paired} boundaries correspond, too few to compare.")
-    elif not trusted:
-        out.append("Gaps are not read: the health of a trace forbids it.")
-    else:
-        where = "inside graph replays" if boundaries.place == "replay" else "between consecutive activities"
-        low, high = boundaries.ci
-        verdict = "changed" if boundaries.changed else "did not change materially"
-        out.append(
-            f"Gaps {where} {verdict}: {boundaries.us_per_boundary:+.3f} us at the median of {boundaries.paired} boundaries "
-            f"({100 * boundaries.level:.0f} % interval {low:+.3f} to {high:+.3f})."
-        )
-        if boundaries.changed and fit.reading == "neither" and abs(gap) > abs(durations):
+    for sort, column in columns.items():
+        for label, rows in pairs.groupby(column.to_numpy(dtype=object), sort=True):
+            fit = fit_additive(rows["dur_a"], rows["dur_b"], rows["signature"])
+            total_a, total_b = float(rows["dur_a"].sum()), float(rows["dur_b"].sum())
             out.append(
-                "The kernels themselves take as long as before; the change sits between them, which a table of kernel "
-                "durations cannot show."
+                {
+                    "by": sort,
+                    "class": str(label),
+                    "launches": len(rows),
+                    "total_a_us": total_a,
+                    "total_b_us": total_b,
+                    "ratio_of_sums": total_b / total_a if total_a else float("nan"),
+                    "us_per_kernel": fit.us_per_kernel,
+                    "us_low": fit.us_ci[0],
+                    "us_high": fit.us_ci[1],
+                    "ratio": fit.ratio,
+                    "ratio_low": fit.ratio_ci[0],
+                    "ratio_high": fit.ratio_ci[1],
+                    "reading": fit.reading,
+                    "why": fit.why,
+                }
             )
-    return tuple(out)
+    return pd.DataFrame(out)
