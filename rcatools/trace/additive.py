@@ -29,7 +29,8 @@ LEVEL = 0.99
 MIN_LAUNCHES = 12
 MIN_CLUSTERS = 8
 MIN_SPREAD = 1.5  # 90th over 10th percentile of the durations: below, both terms look the same
-MATERIAL = 0.005  # share of the aligned time that an effect must have to be read
+MATERIAL = 0.005  # share of the aligned time that a fixed cost must have to be read
+MATERIAL_RATIO = 0.01  # and change of the ratio: uniform scaling of a percent is what clocks do
 RESOLUTION = 0.05  # "neither" is said only when a change of the whole time above this share is excluded, and
 RESOLUTION_EACH = 0.10  # of its two parts above this one
 TIMER_US = 0.02  # error floor: profilers round to some ten nanoseconds
@@ -224,7 +225,7 @@ def _read(coefficients: Floats, covariance: Floats, freedom: int, base: _Base) -
     joint = float(coefficients @ np.linalg.pinv(covariance) @ coefficients) / 2
     changed = joint > float(stats.f.ppf(LEVEL, 2, freedom)) and abs(whole) >= MATERIAL
     has_c = _excludes_zero(ci_c) and abs(constant) * per_us >= MATERIAL
-    has_s = _excludes_zero(ci_s) and abs(slope) >= MATERIAL
+    has_s = _excludes_zero(ci_s) and abs(slope) >= MATERIAL_RATIO
     if has_c or has_s:
         reading = "both" if has_c and has_s else "additive" if has_c else "multiplicative"
         why = _sentence(reading, constant, slope, a)

@@ -39,8 +39,12 @@ class Evidence:
 
     @property
     def gaps_changed(self) -> bool:
-        """A cost at boundaries was found and may be read."""
-        return self.trusted_gaps and self.boundaries.changed
+        """A cost at boundaries was found, may be read, and goes the way the span went.
+
+        Gaps that shrink while the span grows only make room for longer kernels.
+        """
+        same_way = self.boundaries.total_us * self.parts.total_ns > 0
+        return self.trusted_gaps and self.boundaries.changed and same_way
 
     @property
     def local(self) -> pd.DataFrame:

@@ -207,10 +207,8 @@ def _read_nsys(path: Path, database: sqlite3.Connection, names: set[str]) -> Tra
             if _int(level) >= 2
         ]
         if severe:
-            first = " ".join(severe[0].split())[:160]
-            warnings.append(
-                TraceWarning("profiler_diagnostics", f"the profiler reported: {first}", len(severe))
-            )
+            said = re.sub(r"/\S+", "[path]", " ".join(" ".join(severe).split()))  # paths may name people
+            warnings.append(TraceWarning("profiler_diagnostics", f"the profiler reported: {said[:400]}", len(severe)))
     return columns.trace(path, "nsys", devices, warnings)
 
 
