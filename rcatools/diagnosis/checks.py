@@ -10,7 +10,7 @@ from rcatools import units
 from rcatools.diagnosis import checks_kernels, checks_memory, checks_time
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_time import not_tested
-from rcatools.diagnosis.parts import Evidence, Observation, Outcome
+from rcatools.diagnosis.records import Evidence, Observation, Outcome
 from rcatools.diagnosis.vocabulary import CHECKS, Check, Compare
 
 NO_DIFFERENCE = frozenset({"equivalent", "absent", "zero", "same", "flat", "not_explained", "one_mode"})

@@ -109,9 +109,8 @@ def judge_hypotheses(investigation: Investigation, observed: Observed) -> tuple[
     for item in declared:
         rivals = [rival.id for rival in investigation.rivals(item)]
         items = predictions[item.id]
-        together = [rival for rival in rivals if rival in passed]
-        status, reason = _status(item, items, rivals, fallen, passed, together)
-        decide = _decide(item, items, rivals, fallen, observed) if status in _OPEN else None
+        status, reason = _status(item.id, items, rivals, fallen, passed)
+        decide = _decide(items, rivals, fallen, observed) if status in _OPEN else None
         results.append(
             HypothesisResult(
                 id=item.id,
@@ -187,28 +186,28 @@ def _not_told_apart(
 
 
 def _status(
-    hypothesis: Hypothesis,
+    name: str,
     predictions: Sequence[PredictionResult],
     rivals: Sequence[str],
     fallen: set[str],
     passed: set[str],
-    together: Sequence[str],
 ) -> tuple[Status, str]:
-    if hypothesis.id in fallen:
+    together = [rival for rival in rivals if rival in passed]
+    if name in fallen:
         failed = [p for p in predictions if p.necessary and p.holds is False]
         texts = [f"{p.text}: expected {p.expected}, observed {p.observed}" for p in failed]
         return Status.CONTRADICTED, "; ".join(texts)
-    if hypothesis.id in passed and not together:
+    if name in passed and not together:
         kept = [p for p in predictions if p.holds and p.distinct_from]
         reason = "; ".join(f"{p.text}: {p.observed}" for p in kept)
-        standing = [name for name in rivals if name not in fallen]
+        standing = [rival for rival in rivals if rival not in fallen]
         if standing:
             reason += f". Told apart from {', '.join(standing)} by what it alone predicts"
         untested = [p.text for p in predictions if p.necessary and p.holds is None]
         if untested:
             reason += f". Not tested: {'; '.join(untested)}"
         return Status.SUPPORTED, reason
-    if hypothesis.id in passed:
+    if name in passed:
         return (
             Status.UNDECIDED,
             f"it and {', '.join(together)} both pass: either both act, or these data do not tell them apart",
@@ -216,8 +215,8 @@ def _status(
     if all(p.holds is None for p in predictions):
         reasons = list(dict.fromkeys(p.reason for p in predictions if p.reason))
         return Status.NOT_TESTED, "; ".join(reasons[:3])
-    apart = {name for p in predictions if p.holds for name in p.distinct_from}
-    shared = [name for name in rivals if name not in fallen | apart]
+    apart = {rival for p in predictions if p.holds for rival in p.distinct_from}
+    shared = [rival for rival in rivals if rival not in fallen | apart]
     if shared:
         return (
             Status.UNDECIDED,
@@ -227,7 +226,6 @@ def _status(
 
 
 def _decide(
-    hypothesis: Hypothesis,
     predictions: Sequence[PredictionResult],
     rivals: Sequence[str],
     fallen: set[str],
