@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,7 +98,7 @@ def _median_fact(case: Case, figure: str) -> float | None:
     if case.baseline not in table.columns:
         return None
     value = float(table[case.baseline].astype(float).median())
-    return value if value == value else None
+    return value if math.isfinite(value) else None
 
 
 def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
