@@ -68,15 +68,10 @@ def _count(causes: Sequence[HypothesisResult]) -> str:
 def details(
     case: Case,
     hypotheses: Sequence[HypothesisResult],
-    chain: str,
-    noise: Noise | None,
-    plants: Sequence[PlantResult],
     open_questions: Sequence[OpenQuestion],
 ) -> tuple[str, ...]:
-    """The sentences after the answer."""
+    """The sentences about causes, owners and what is open."""
     lines = []
-    if chain:
-        lines.append(chain)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
             lines.append(f"{_sentence(_stands(case, item.id))}: {item.reason}.")
@@ -87,17 +82,21 @@ def details(
     for item in causes:
         if item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
             lines.append(f"{item.title}: {item.status.value.replace('_', ' ')}. {item.decide.text}.")
-    if noise is not None:
-        lines.append(f"Equal arms: {noise.text}.")
+    needs = [item for item in open_questions if item.needs]
+    if needs:
+        lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
+    return tuple(lines)
+
+
+def quality(noise: Noise | None, plants: Sequence[PlantResult]) -> tuple[str, ...]:
+    """The sentences about what these data can show at all."""
+    lines = [f"Equal arms: {noise.text}."] if noise is not None else []
     seen = [item for item in plants if item.found]
     if plants:
         lines.append(
             f"Planted regressions: {len(seen)} of {len(plants)} seen"
             + ("." if len(seen) == len(plants) else "; no difference proves nothing in these data.")
         )
-    needs = [item for item in open_questions if item.needs]
-    if needs:
-        lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
     return tuple(lines)
 
 

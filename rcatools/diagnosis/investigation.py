@@ -9,7 +9,7 @@
     hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests, allows}
     plants:        arm -> mechanisms it may be taken for
     claims:        {id, source, url, date, text, published, environment, cause, judged, pending}
-    published:     {id, source, url, label, value, unit, note}
+    published:     name of the table of published numbers (id, source, url, label, value, unit, note)
     open:          {text, run, needs}
     reproduce:     one command
 
@@ -163,18 +163,6 @@ class Claim(_Form, frozen=True, kw_only=True):
     pending: str = ""
 
 
-class Published(_Form, frozen=True, kw_only=True):
-    """A number from elsewhere."""
-
-    id: str
-    source: str
-    label: str
-    value: float
-    unit: str
-    url: str = ""
-    note: str = ""
-
-
 class Open(_Form, frozen=True, kw_only=True):
     """A question no recording here can answer."""
 
@@ -197,7 +185,7 @@ class Spec(_Form, frozen=True, kw_only=True):
     tables: dict[str, str] = {}
     plants: dict[str, list[str]] = {}
     claims: list[Claim] = []
-    published: list[Published] = []
+    published: str = ""
     open: list[Open] = []
     reproduce: str = ""
 

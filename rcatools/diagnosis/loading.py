@@ -231,6 +231,8 @@ def _check_names(spec: Spec, source: str) -> None:
     for name, file in spec.tables.items():
         if file and not _TABLE_NAME.fullmatch(file):
             raise InputError(f"{source}: tables.{name} must be the name of a CSV file in the same folder")
+    if spec.published and spec.published not in spec.tables:
+        raise UnknownNameError(f"table in {source} at published", spec.published, spec.tables)
     for place, name in _table_references(spec, ""):
         if name not in spec.tables:
             raise UnknownNameError(f"table in {source} at {place}", name, spec.tables)
