@@ -55,7 +55,7 @@ def _stands(case: Case, name: str) -> str:
 
 
 def _is_null(case: Case, name: str) -> bool:
-    return next(item.null for item in case.spec.hypotheses if item.id == name)
+    return next(item.is_null for item in case.spec.hypotheses if item.id == name)
 
 
 def _count(causes: Sequence[HypothesisResult]) -> str:

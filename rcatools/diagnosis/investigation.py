@@ -84,7 +84,7 @@ class Hypothesis(_Form, frozen=True, kw_only=True):
     mechanism: str = ""
     group: str = "cause"
     source: str = ""
-    null: bool = False
+    is_null: bool = False
     predicts: Expectations
     suggests: Expectations = {}
     allows: Expectations = {}
