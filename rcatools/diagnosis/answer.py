@@ -21,7 +21,7 @@ MAIN_GROUP = "cause"
 
 def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[HypothesisResult]) -> str:
     """What stands on this device, in one sentence."""
-    if case.primary is None and not case.tables:
+    if case.primary is None and not set(case.tables) - {case.spec.published}:
         return "Nothing was measured: no recording and no table was given."
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
     stands = next((item for item in causes if item.status is Status.SUPPORTED), None)

@@ -64,8 +64,8 @@ def judge_claims(
         ):
             status = ClaimStatus.NOT_ATTRIBUTABLE
             reasons.insert(0, "the measured code is in no commit, so no code state can be held to the number")
-        if claim.reading:
-            reasons.append(claim.reading)
+        if status in claim.reading:
+            reasons.append(claim.reading[status])
         results.append(
             ClaimResult(
                 id=claim.id,
@@ -142,13 +142,13 @@ def _by_effect(
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            [f"the same direction is seen here, without the named cause: {cause.title}", *elsewhere],
+            [f"the same direction is seen here, without the named cause ({cause.title})", *elsewhere],
         )
     if different:
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            ["the same direction is seen here; the published size belongs to its own conditions", *elsewhere],
+            ["the same is seen here; the published size belongs to its own conditions", *elsewhere],
         )
     low, high = e.ci_low or e.ratio, e.ci_high or e.ratio
     slack = 1 + judged.tolerance

@@ -148,7 +148,8 @@ Judged = ByEffect | ByObservation | ByHypothesis | ByDeltas | BySpeaksAbout | By
 
 class Claim(_Form, frozen=True, kw_only=True):
     """A published claim with its source. ``environment``: what is known of where it was measured; the key
-    "code" with "uncommitted" says that the measured code is in no commit."""
+    "code" with "uncommitted" says that the measured code is in no commit. ``reading``: a sentence to add, by the
+    status it belongs to."""
 
     id: str
     text: str
@@ -159,7 +160,7 @@ class Claim(_Form, frozen=True, kw_only=True):
     date: str = ""
     environment: dict[str, str] = {}
     cause: str = ""
-    reading: str = ""
+    reading: dict[str, str] = {}
     pending: str = ""
 
 
