@@ -187,7 +187,8 @@ def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Di
         by_numbers = any(p.places and not any(e.recording for e in p.places) for p in failed)
         if different and not by_numbers:
             return ClaimStatus.NOT_REPRODUCED, measured, [f"not at work here: {hypothesis.reason}", *scope]
-        return ClaimStatus.CONTRADICTED, measured, [hypothesis.reason, *scope]
+        anywhere = ["by published numbers, whatever the device"] if different else []
+        return ClaimStatus.CONTRADICTED, measured, [hypothesis.reason, *anywhere]
     decide = hypothesis.decide.text if hypothesis.decide else ""
     return ClaimStatus.NOT_TESTABLE, measured, [item for item in (hypothesis.reason, decide) if item]
 
