@@ -122,6 +122,6 @@ def open_questions(
             missing.setdefault(case.spec.observations[item.id].needs, []).append(item)
     for needs, items in missing.items():
         checks = [case.spec.observations[item.id] for item in items]
-        text = "Predictions wait for: " + "; ".join(f"{item.text} ({item.outcome.reason})" for item in items)
+        text = "Predictions wait for: " + "; ".join(item.text for item in items)
         found.append(OpenQuestion(text, command(case, checks, "open"), names.get(needs, "")))
     return tuple(found)

@@ -87,7 +87,7 @@ class Case:
         investigation: what is asked.
         recordings: in order of weight; the first decides the device.
         tables: tables by name, beside or instead of those of the investigation.
-        steps: figures of traces that were read before, by recording name and arm.
+        steps: figures of traces that were read before, by recording path and arm.
         margin: replaces the margin that the first recording (or the investigation) declared.
     """
 
@@ -205,7 +205,8 @@ class Case:
         key = id(recording)
         if key not in self._kernels:
             table = recording.kernels
-            table = table[(table["block"] >= 0) & (pd.to_numeric(table["us"], errors="coerce") > 0)]
+            block, time = (pd.to_numeric(table[name], errors="coerce") for name in ("block", "us"))
+            table = table[(block >= 0) & (time > 0) & np.isfinite(time)]
             self._kernels[key] = {}
             for arm, part in table.groupby("arm"):
                 wide = part.pivot_table(index="block", columns="kernel", values="us", aggfunc="median")
@@ -225,7 +226,7 @@ class Case:
         recording = self.recording_with((arm, against), metric)
         if recording is None:
             return None
-        key = (recording.name, arm, against, metric, str(margin))
+        key = (str(recording.path), arm, against, metric, str(margin))
         if key not in self._comparisons:
             floor = self.noise_floor(recording, metric)
             table = self.logs(recording, metric)
@@ -284,7 +285,7 @@ class Case:
     def step_figures(self, arm: str) -> tuple[StepFigures, Recording] | None:
         """The trace of an arm as steps; None where no recording has a readable one."""
         for recording in self.recordings:
-            key = (recording.name, arm)
+            key = (str(recording.path), arm)
             if key not in self._steps:
                 self._steps[key] = self._read_steps(recording, arm)
             figures = self._steps[key]
@@ -305,7 +306,7 @@ class Case:
     def snapshot(self, arm: str) -> tuple[Snapshot, Recording] | None:
         """The allocator snapshot of an arm; None where no recording has a readable one."""
         for recording in self.recordings:
-            key = (recording.name, arm)
+            key = (str(recording.path), arm)
             if key not in self._snapshots:
                 self._snapshots[key] = self._read_snapshot(recording, arm)
             found = self._snapshots[key]

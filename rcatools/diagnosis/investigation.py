@@ -9,6 +9,7 @@
     hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests}
     plants:        arm -> mechanisms it may be taken for
     claims:        {id, source, url, date, text, published, environment, cause, judged, pending}
+    claim_tables:  published values in a table, one claim a row
     published:     name of the table of published numbers (id, source, url, label, value, unit, note)
     open:          {text, run, needs}
     reproduce:     one command
@@ -162,6 +163,24 @@ class Claim(_Form, frozen=True, kw_only=True):
     pending: str = ""
 
 
+class ClaimTable(_Form, frozen=True, kw_only=True):
+    """Published values in a table, one claim a row; the entries name columns. ``tolerance`` (a share) holds where
+    ``tolerance_percent`` names no column."""
+
+    table: str
+    id: str
+    published: str
+    measured: str
+    source: str
+    low: str = ""
+    high: str = ""
+    repeats: str = ""
+    unit: str = ""
+    tolerance: float = 0.05
+    tolerance_percent: str = ""
+    higher_is_better: bool = True
+
+
 class Open(_Form, frozen=True, kw_only=True):
     """A question no recording here can answer."""
 
@@ -184,6 +203,7 @@ class Spec(_Form, frozen=True, kw_only=True):
     tables: dict[str, str] = {}
     plants: dict[str, list[str]] = {}
     claims: list[Claim] = []
+    claim_tables: list[ClaimTable] = []
     published: str = ""
     open: list[Open] = []
     reproduce: str = ""
