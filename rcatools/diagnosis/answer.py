@@ -34,7 +34,9 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
     noun, suspect = case.spec.effect.noun, case.spec.arms[case.suspect].text
     size = f"{units.change(effect.ratio)} {units.interval(effect.ci_low, effect.ci_high)}"
     if effect.verdict in ("slower", "faster"):
-        head = f"On {case.device_name}, {noun} is {effect.verdict} by {size} with {suspect}"
+        share = units.percent(abs(effect.ratio - 1)) if effect.ratio else units.NOT_AVAILABLE
+        bounds = units.interval(effect.ci_low, effect.ci_high)
+        head = f"On {case.device_name}, {noun} is {share} {effect.verdict} {bounds} with {suspect}"
         if stands:
             return f"{head}, because {cause}."
         return f"{head}; its cause is not settled: {_count(causes)}."
