@@ -244,3 +244,12 @@ def test_missed_plants_keep_silence_from_deciding(written: Recording) -> None:
     pad = next(o for o in found.observations if o.id == "pad_without_stream")
     assert (pad.outcome.name, pad.outcome.definite) == ("absent", False)
     assert found.hypothesis("spawn_lottery").status is not Status.CONTRADICTED
+
+
+def test_without_traces_the_price_of_a_boundary_names_the_gaps(written: Recording) -> None:
+    bare = judge(INVESTIGATION, [replace(written, traces={})])
+    kinds = {item.arm: item.kind for item in bare.mechanisms}
+    assert kinds["side"] is Mechanism.LONGER_GAPS
+    assert kinds["touch_stream"] is Mechanism.LONGER_GAPS
+    assert kinds["plant_additive"] is Mechanism.UNDECIDED
+    assert kinds["pad_untracked"] is Mechanism.NONE
