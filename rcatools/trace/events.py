@@ -1,0 +1,321 @@
+"""Chrome-trace JSON as a stream of typed events: fast on good files, tolerant and counting on bad ones.
+
+A file is cut at event borders into parts of a few megabytes, so memory does not grow with the file.
+Each part goes through a typed decoder that skips what is not read. A part it refuses is taken apart event
+by event: repairable ones are repaired and counted, the others dropped and counted.
+
+A border is ``}``, ``,``, ``{"key"`` with the first key of the first event. Inside a JSON string the quote
+after ``{`` would end the string, and a name cannot follow it, so a border is never inside a string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rcatools.errors import InputError, UnsafeInputError
+from rcatools.trace.stream import ByteSource
+
+PART_BYTES = 8 << 20
+_NOTHING = msgspec.Raw(b"")
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_FIRST_KEY = re.compile(rb'\s*\{\s*"([^"\\]{1,64})"')
+_NON_FINITE = re.compile(
+    r'(?<=")(\s*:\s*)[+-]?(?:inf(?:inity)?|nan(?:\([^)"]*\))?)(?=\s*[,}\]])', re.IGNORECASE
+)
+_LONGEST_JOIN = 8
+
+
+class Args(msgspec.Struct, gc=False):
+    """The event arguments that are read; everything else is skipped undecoded."""
+
+    device: Any = None
+    stream: Any = None
+    correlation: Any = None
+    external_id: Any = msgspec.field(name="External id", default=None)
+    bytes: Any = None
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
+
+
+class Event(msgspec.Struct, gc=False):
+    """One trace event; times stay text so that nanoseconds survive large microsecond stamps."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: msgspec.Raw = _NOTHING
+    tid: msgspec.Raw = _NOTHING
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
+    args: Args | None = None
+
+
+_EVENTS = msgspec.json.Decoder(list[Event])
+_EVENT = msgspec.json.Decoder(Event)
+
+
+@dataclass
+class EventStream:
+    """Events of one file, and after reading what was around and wrong with them.
+
+    Attributes:
+        header: the document's other keys (``deviceProperties``, versions, ...), as far as readable.
+        dropped: events that could not be read, ``dropped_bytes`` their size.
+        repaired: repairs by kind: "non_finite", "control_character", "bad_utf8", "wrong_type".
+        complete: the event list was closed.
+        trailing_bytes: bytes after the document that are not part of it.
+    """
+
+    source: ByteSource
+    header: dict[str, Any] = field(default_factory=dict)
+    dropped: int = 0
+    dropped_bytes: int = 0
+    repaired: dict[str, int] = field(default_factory=dict)
+    complete: bool = False
+    trailing_bytes: int = 0
+
+    def parts(self) -> Iterator[list[Event]]:
+        """Yield lists of events in file order.
+
+        Raises:
+            InputError: there is no list of events.
+            UnsafeInputError: one event is larger than the limits allow.
+        """
+        blocks = self.source.blocks()
+        head, buffer = self._find_list(blocks)
+        self._read_head(head)
+        border: re.Pattern[bytes] | None = None
+        for block in blocks:
+            buffer += block
+            if border is None and (first := _FIRST_KEY.match(buffer)):
+                border = _border(first[1])
+            if len(buffer) < PART_BYTES or border is None:
+                continue
+            cut = _last_border(buffer, border)
+            if cut is None:
+                if len(buffer) > self.source.limits.max_event_bytes:
+                    raise UnsafeInputError(
+                        f"{self.source.path.name}: one event is longer than "
+                        f"{self.source.limits.max_event_bytes:,} bytes; this is not a profiler trace"
+                    )
+                continue
+            yield self._decode(buffer[: cut[0]], border)
+            buffer = buffer[cut[1] :]
+        yield from self._finish(buffer, border)
+
+    def _find_list(self, blocks: Iterator[bytes]) -> tuple[bytes, bytes]:
+        buffer = b""
+        for block in blocks:
+            buffer += block
+            start = buffer.lstrip(b"\xef\xbb\xbf \t\r\n")
+            if start.startswith(b"["):
+                return b"", start[1:]
+            if start and not start.startswith(b"{"):
+                raise InputError(
+                    f"{self.source.path.name}: not JSON (starts with {start[:12]!r}); give a profiler trace"
+                )
+            if found := _EVENTS_KEY.search(buffer):
+                return buffer[: found.start()], buffer[found.end() :]
+            if len(buffer) > self.source.limits.max_event_bytes:
+                break
+        raise InputError(
+            f'{self.source.path.name}: no "traceEvents" list'
+            + (f" ({self.source.truncated})" if self.source.truncated else "")
+            + "; give a trace written by torch.profiler's export_chrome_trace or by rocprofv3"
+        )
+
+    def _read_head(self, head: bytes) -> None:
+        text = head.decode("utf-8", "replace").strip().rstrip(",")
+        if text:
+            self._merge_header(text + "}")
+
+    def _merge_header(self, text: str) -> None:
+        for attempt in (text, _NON_FINITE.sub(r"\1null", text)):
+            try:
+                document = json.loads(attempt, strict=False)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(document, dict):
+                self.header.update(document)
+            return
+
+    def _finish(self, buffer: bytes, border: re.Pattern[bytes] | None) -> Iterator[list[Event]]:
+        if border is None:
+            first = _FIRST_KEY.match(buffer)
+            border = _border(first[1]) if first else None
+        last = _last_border(buffer, border) if border is not None else None
+        if last is not None and border is not None:
+            yield self._decode(buffer[: last[0]], border)
+            buffer = buffer[last[1] :]
+        tail = self._last_event(buffer)
+        if tail:
+            yield tail
+
+    def _last_event(self, buffer: bytes) -> list[Event]:
+        """Decode the last event and what follows the list; a cut-off event is dropped."""
+        text = buffer.decode("utf-8", "replace").strip()
+        events: list[Event] = []
+        decoder = json.JSONDecoder(strict=False)
+        while text and not text.startswith("]"):
+            try:
+                value, end = decoder.raw_decode(text)
+            except (ValueError, RecursionError):
+                repaired = _NON_FINITE.sub(r"\1null", text)
+                if repaired != text:
+                    text = repaired
+                    self._repair("non_finite")
+                    continue
+                self._drop(text.encode())
+                return events
+            events += (
+                self._decode(text[:end].encode(), None)
+                if isinstance(value, dict)
+                else self._drop(text[:end].encode())
+            )
+            text = text[end:].lstrip().removeprefix(",").lstrip()
+        self.complete = text.startswith("]")
+        rest = text[1:].strip()
+        if rest.startswith(","):
+            try:
+                value, end = decoder.raw_decode("{" + rest[1:].lstrip())
+            except (ValueError, RecursionError):
+                self.trailing_bytes = len(rest)
+                return events
+            self.header.update(value)
+            self.trailing_bytes = len("{" + rest[1:].lstrip()) - end
+        elif rest not in ("", "}"):
+            self.trailing_bytes = len(rest)
+        return events
+
+    def _decode(self, part: bytes, border: re.Pattern[bytes] | None) -> list[Event]:
+        try:
+            return _EVENTS.decode(b"[" + part + b"]")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._decode_one_by_one(part, border)
+
+    def _decode_one_by_one(self, part: bytes, border: re.Pattern[bytes] | None) -> list[Event]:
+        pieces = _split(part, border)
+        events: list[Event] = []
+        at = 0
+        while at < len(pieces):
+            for width in range(1, min(_LONGEST_JOIN, len(pieces) - at) + 1):
+                event = self._decode_piece(b",".join(pieces[at : at + width]))
+                if event is not None:
+                    events.append(event)
+                    at += width
+                    break
+            else:
+                self._drop(pieces[at])
+                at += 1
+        return events
+
+    def _decode_piece(self, piece: bytes) -> Event | None:
+        try:
+            return _EVENT.decode(piece)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        kinds: list[str] = []
+        try:
+            text = piece.decode("utf-8")
+        except UnicodeDecodeError:
+            text = piece.decode("utf-8", "replace")
+            kinds.append("bad_utf8")
+        finite = _NON_FINITE.sub(r"\1null", text)
+        if finite != text:
+            kinds.append("non_finite")
+        try:
+            value = json.loads(finite, strict=False)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(value, dict):
+            return None
+        if re.search(r"[\x00-\x1f]", finite.translate(_BLANKS)):
+            kinds.append("control_character")
+        event = _lax_event(value)
+        for kind in kinds or ["wrong_type"]:
+            self._repair(kind)
+        return event
+
+    def _repair(self, kind: str) -> None:
+        self.repaired[kind] = self.repaired.get(kind, 0) + 1
+
+    def _drop(self, piece: bytes) -> list[Event]:
+        self.dropped += 1
+        self.dropped_bytes += len(piece)
+        return []
+
+
+_BLANKS = {ord(blank): None for blank in " \t\r\n"}
+
+
+def _lax_event(value: dict[str, Any]) -> Event:
+    """An event from a decoded dict, with whatever cannot be used left at "unknown"."""
+
+    def text(key: str) -> str:
+        found = value.get(key)
+        return "" if found is None else str(found)
+
+    def raw(found: Any) -> msgspec.Raw:
+        return _NOTHING if found is None else msgspec.Raw(json.dumps(found).encode())
+
+    args = value.get("args")
+    return Event(
+        ph=text("ph"),
+        cat=text("cat"),
+        name=text("name"),
+        pid=raw(value.get("pid")),
+        tid=raw(value.get("tid")),
+        ts=raw(value.get("ts")),
+        dur=raw(value.get("dur")),
+        args=Args(
+            device=args.get("device"),
+            stream=args.get("stream"),
+            correlation=args.get("correlation"),
+            external_id=args.get("External id"),
+            bytes=args.get("bytes"),
+            grid=raw(args.get("grid")),
+            block=raw(args.get("block")),
+            dims=raw(args.get("Input Dims")),
+            types=raw(args.get("Input type")),
+        )
+        if isinstance(args, dict)
+        else None,
+    )
+
+
+def _border(first_key: bytes) -> re.Pattern[bytes]:
+    return re.compile(rb'(\}\s*),\s*(\{\s*"' + re.escape(first_key) + rb'"\s*:)')
+
+
+def _last_border(buffer: bytes, border: re.Pattern[bytes]) -> tuple[int, int] | None:
+    """(end of the part before, start of the event after) of the last border, or None."""
+    window = 64 << 10
+    while True:
+        low = max(len(buffer) - window, 0)
+        found = None
+        for found in border.finditer(buffer, low):  # noqa: B007  the last one is wanted
+            pass
+        if found is not None:
+            return found.end(1), found.start(2)
+        if low == 0:
+            return None
+        window *= 8
+
+
+def _split(part: bytes, border: re.Pattern[bytes] | None) -> list[bytes]:
+    if border is None:
+        return [part]
+    pieces: list[bytes] = []
+    begin = 0
+    for found in border.finditer(part):
+        pieces.append(part[begin : found.end(1)])
+        begin = found.start(2)
+    return [*pieces, part[begin:]]

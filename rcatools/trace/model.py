@@ -1,0 +1,134 @@
+"""The records every reader fills and every analysis reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+NO_ID = -1
+KINDS = ("kernel", "memcpy", "memset")
+
+COLUMNS: dict[str, str] = {
+    "name": "name as the profiler wrote it (categorical)",
+    "kind": "kernel, memcpy or memset (categorical)",
+    "device": "device number as the profiler wrote it",
+    "stream": "stream (CUDA, HIP) or queue when the file has no streams",
+    "start_ns": "start in nanoseconds after the trace's origin (int64, exact)",
+    "dur_ns": "duration in nanoseconds (int64, exact)",
+    "start_us": "start in microseconds after the trace's origin",
+    "dur_us": "duration in microseconds",
+    "correlation": "correlation number of the launch, -1 when there is none",
+    "linked": "the file holds the launch event with this correlation",
+    "graph": "that launch is a graph launch",
+    "launch": "name of the launch call, empty when unlinked (categorical)",
+    "launch_ns": "start of the launch call in nanoseconds after the origin, int64 minimum when unlinked",
+    "grid": "grid as 'x,y,z', empty when not recorded (categorical)",
+    "block": "block as 'x,y,z', empty when not recorded (categorical)",
+    "op": "framework operation that launched it, empty when unknown (categorical)",
+    "shapes": "input shapes of that operation as JSON text, empty when unknown (categorical)",
+    "dtypes": "input types of that operation as JSON text, empty when unknown (categorical)",
+    "bytes": "bytes moved as the profiler wrote them (copies), -1 when unknown",
+}
+"""Columns of ``Trace.kernels`` and what each holds."""
+
+NO_TIME = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True)
+class TraceWarning:
+    """Something about the input a reader must know; ``count`` is how many events it concerns."""
+
+    code: str
+    text: str
+    count: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The form of the command line."""
+        return {"code": self.code, "text": self.text, "count": self.count}
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """What became of every event of the file.
+
+    ``events`` counts all events met; ``dropped`` those that could not be read at all; ``repaired``
+    those read after a repair; ``excluded`` GPU events that were read but cannot be true.
+    """
+
+    events: int = 0
+    dropped: int = 0
+    repaired: int = 0
+    excluded: int = 0
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One profile as a table of GPU activities.
+
+    Attributes:
+        label: file name without its folder.
+        format: "kineto", "rocprofv3-csv", "rocprofv3-json", "rocpd" or "nsys".
+        kernels: kernels, copies and sets in start order per device; columns in ``COLUMNS``.
+        excluded: activities that cannot be true, with the same columns and ``reason``.
+        steps: annotated steps: ``name``, ``start_ns``, ``dur_ns``.
+        devices: device number to device name; ``None`` when the file does not tell.
+        meta: what the file says about itself (versions, backend, record_shapes, ...).
+        counts: what became of the events.
+        warnings: what a reader of any table must know.
+    """
+
+    label: str
+    format: str
+    kernels: pd.DataFrame
+    excluded: pd.DataFrame
+    steps: pd.DataFrame
+    devices: Mapping[int, str | None] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    counts: EventCounts = field(default_factory=EventCounts)
+    warnings: Sequence[TraceWarning] = ()
+
+    def only_kernels(self) -> pd.DataFrame:
+        """The rows that are kernels, without copies and sets."""
+        return self.kernels[self.kernels["kind"] == "kernel"]
+
+
+_CATEGORICAL = ("name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
+
+
+def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], size: int) -> pd.DataFrame:
+    """A table with every column of ``COLUMNS`` from those given; the others get their "unknown".
+
+    Args:
+        columns: arrays or lists of ``size`` values by column name (``start_us``, ``dur_us`` are derived).
+        size: number of rows.
+
+    Returns:
+        Rows sorted by device, start, longer first; a fresh index.
+    """
+    data: dict[str, Any] = {}
+    for column in COLUMNS:
+        if column in ("start_us", "dur_us"):
+            data[column] = np.asarray(columns[column.replace("_us", "_ns")], dtype=np.int64) / 1000.0
+        elif column in _CATEGORICAL:
+            values = columns.get(column)
+            data[column] = categorical([""] * size if values is None else values)
+        elif column in ("linked", "graph"):
+            data[column] = np.asarray(columns.get(column, np.zeros(size, dtype=bool)), dtype=bool)
+        else:
+            unknown = NO_TIME if column == "launch_ns" else NO_ID
+            data[column] = np.asarray(columns.get(column, np.full(size, unknown)), dtype=np.int64)
+    frame = pd.DataFrame(data, columns=list(COLUMNS))
+    order = np.lexsort(
+        (-frame["dur_ns"].to_numpy(), frame["start_ns"].to_numpy(), frame["device"].to_numpy())
+    )
+    return frame.iloc[order].reset_index(drop=True)
+
+
+def categorical(values: Sequence[Any] | np.ndarray[Any, Any]) -> pd.Categorical:
+    """Text values as a categorical column with the categories in order of appearance."""
+    codes, names = pd.factorize(np.asarray(values, dtype=object))
+    return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=object))
