@@ -11,7 +11,9 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -74,7 +76,7 @@ class NotebookRun:
     warnings: tuple[str, ...]
 
 
-class GuardedEngine(NBClientEngine):
+class GuardedEngine(NBClientEngine):  # type: ignore[misc]
     """papermill's engine with one limit for the whole notebook and no process left behind."""
 
     @classmethod
@@ -87,7 +89,7 @@ class GuardedEngine(NBClientEngine):
             startup_timeout=min(START_TIMEOUT_S, max(1, math.ceil(kwargs["time_limit_s"]))),
             timeout_func=lambda cell: max(1, math.ceil(deadline - time.monotonic())),
             shutdown_kernel="immediate",
-            config=Config({"KernelManager": {"transport": "ipc"}}),
+            config=Config({"KernelManager": {"transport": "ipc", "ip": f"{kwargs['sockets']}/k"}}),
             **({"resources": {"metadata": {"path": str(kwargs["folder"])}}} if kwargs.get("folder") else {}),
         )
         try:
@@ -137,11 +139,14 @@ def run_notebook(job: NotebookJob) -> NotebookRun:
     """
     effective, warnings = check_job(job)
     started = time.monotonic()
-    partial = job.output.with_name(f".{job.output.name}.partial")
+    partial = job.output.with_name(f".partial-{job.output.name}")
     job.output.parent.mkdir(parents=True, exist_ok=True)
     if job.result:
         job.result.unlink(missing_ok=True)
     error: str | None = None
+    # Unix sockets: no port is shared with other kernels. Their default name is the same for every kernel
+    # of a folder, and a path must stay under about 100 characters.
+    sockets = tempfile.mkdtemp(prefix="rca-")
     try:
         papermill.execute_notebook(
             job.source,
@@ -153,9 +158,12 @@ def run_notebook(job: NotebookJob) -> NotebookRun:
             progress_bar=False,
             time_limit_s=job.timeout_s,
             kernel_env=dict(job.env),
+            sockets=sockets,
         )
     except Exception as caught:  # whatever a notebook raises is its result, not ours
         error = _one_line(caught, job.timeout_s)
+    finally:
+        shutil.rmtree(sockets, ignore_errors=True)
     error = error or _unfinished(partial) or _missing_result(job)
     try:
         _publish(partial, job)
