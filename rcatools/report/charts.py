@@ -5,17 +5,17 @@ Each chart gives its own table, so that whoever cannot see or run the drawing re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rcatools import units
 from rcatools.report.table import Cell, Table, make
 
-UNITS = {
-    "change": lambda value: units.signed_percent(value),
+UNITS: dict[str, Callable[[float | None], str]] = {
+    "change": units.signed_percent,
     "us": units.duration_us,
     "bytes": units.byte_size,
-    "count": lambda value: units.significant(value),
+    "count": units.significant,
     "share": units.percent,
 }
 

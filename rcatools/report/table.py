@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -64,7 +65,7 @@ class Table:
 def make(
     title: str,
     columns: Sequence[str],
-    rows: Iterable[Sequence[Cell | str | None]],
+    rows: Iterable[Sequence[Any]],
     *,
     numeric: Iterable[int] = (),
     note: str = "",
