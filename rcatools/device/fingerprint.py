@@ -1,0 +1,120 @@
+"""What machine and what code made a measurement."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "triton", "numpy", "pandas", "pyarrow", "scipy", "vllm", "aiter", "rcatools")
+MASKS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+SETTINGS_PREFIXES = (
+    "CUBLAS",
+    "CUDA_",
+    "GPU_MAX_HW_QUEUES",
+    "HIP",
+    "HSA_",
+    "MIOPEN_",
+    "NCCL_",
+    "PYTORCH_",
+    "RCCL_",
+    "ROCBLAS_",
+    "ROCR_",
+    "TORCH_",
+    "TORCHINDUCTOR_",
+    "TRITON_",
+    "VLLM_",
+    "OMP_NUM_THREADS",
+)
+SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+
+
+def environment(torch: Any | None = None) -> dict[str, Any]:
+    """Versions, settings and code state of this process, plain JSON, without host or user names."""
+    return {
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "packages": package_versions(),
+        "hip": getattr(torch.version, "hip", None) if torch is not None else None,
+        "cuda": getattr(torch.version, "cuda", None) if torch is not None else None,
+        "rocm": rocm_version(),
+        "settings": settings(),
+        "code": code_state(Path(__file__).resolve().parents[2]),
+    }
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that can change a measurement."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            if name == "rcatools":
+                found[name] = sys.modules["rcatools"].__version__
+    return found
+
+
+def settings() -> dict[str, str]:
+    """Environment variables that steer GPU libraries; values that look secret are withheld."""
+    return {
+        name: "(withheld)" if any(part in name.upper() for part in SECRET_PARTS) else value[:200]
+        for name, value in sorted(os.environ.items())
+        if name.startswith(SETTINGS_PREFIXES)
+    }
+
+
+def rocm_version() -> str | None:
+    """Version of the installed ROCm, or None."""
+    for place in (Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / ".info" / "version",):
+        try:
+            return place.read_text(encoding="utf-8").strip()[:60]
+        except OSError:
+            continue
+    return None
+
+
+def code_state(folder: Path) -> dict[str, Any]:
+    """Git commit, whether the tree is dirty, hash of the diff and number of untracked files.
+
+    Returns {"commit": None} with a reason outside a repository or without git. Without git, a hash over
+    the library's own source files still identifies the code.
+    """
+    state: dict[str, Any] = {"source_sha256": source_hash(Path(__file__).resolve().parents[1])}
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return {**state, "commit": None, "reason": "not a git checkout, or git is not installed"}
+    diff = _git(folder, "diff", "HEAD", "--binary") or ""
+    untracked = (_git(folder, "ls-files", "--others", "--exclude-standard") or "").splitlines()
+    return {
+        **state,
+        "commit": commit.strip(),
+        "dirty": bool(diff.strip()),
+        "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff.strip() else None,
+        "untracked_files": len(untracked),
+    }
+
+
+def source_hash(package: Path) -> str:
+    """SHA-256 over the names and contents of a package's Python files, in sorted order."""
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

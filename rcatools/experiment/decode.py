@@ -1,0 +1,176 @@
+"""One run of the decode workload in this process: start-up in the arm's way, then timing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rcatools.device import clocks
+from rcatools.experiment.arms import Arm
+from rcatools.experiment.scenario import Scenario
+from rcatools.experiment.timing import Stopwatch
+from rcatools.recording.writer import write_bytes
+from rcatools.workload.config import DecodeConfig
+from rcatools.workload.step import relative_error
+
+KERNEL_SAMPLES = 10
+TRACED_STEPS = 5
+HISTORY_ENTRIES = 400_000
+# Largest relative error against float64 that the number format explains over the layers of a step.
+TOLERANCE = {"bfloat16": 0.08, "float16": 0.02, "float32": 1e-4}
+
+
+def timed_run(torch: Any, backend: str, config: DecodeConfig, arm: Arm, uuid: str | None) -> dict[str, Any]:
+    """Time one arm.
+
+    Returns:
+        {"samples": {"step_us": [...]}, "kernels": {name: [us, ...]}, "facts": {...}}; "kernels" are
+        times per launch of each kernel in a graph of its own with the operands of all layers in turn.
+    """
+    scenario = Scenario(torch, backend, config, arm)
+    scenario.start()
+    watch = Stopwatch(torch, gpu=scenario.on_gpu)
+    monitor = clocks.DeviceMonitor(backend, uuid)
+    warmed, flat = watch.warm_up(scenario.replay, repeats=1)
+    readings = [monitor.read()]
+    hold_wait(scenario)
+    if arm.capture == "eager" and scenario.on_gpu:
+        values = eager_samples(torch, scenario, config)
+    else:
+        values = watch.samples(scenario.replay, config.samples, config.steps_per_sample)
+    readings.append(monitor.read())
+    facts = scenario.facts | clocks.summarize(readings)
+    facts |= {"warmup_steps": warmed, "warmup_flat": flat, "load_1m": clocks.host_load()}
+    scenario.synchronize()
+    facts["output_sha256"] = scenario.step.output_hash()
+    kernels = kernel_samples(scenario, watch)
+    return {"samples": {"step_us": values}, "kernels": kernels, "facts": facts}
+
+
+def eager_samples(torch: Any, scenario: Scenario, config: DecodeConfig) -> list[float]:
+    """Step times without a graph, in us; the device is kept busy until all launches are queued."""
+    cycles = 60_000_000  # about 30 ms at 2 GHz, longer than the host needs to launch one step
+    values = []
+    for _ in range(config.samples):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(cycles)
+        start.record()
+        scenario.step.run()
+        end.record()
+        ahead = not start.query()
+        end.synchronize()
+        if ahead:
+            values.append(float(start.elapsed_time(end)) * 1e3)
+        else:
+            scenario.facts["host_bound_samples"] = scenario.facts.get("host_bound_samples", 0) + 1
+    return values
+
+
+def hold_wait(scenario: Scenario) -> None:
+    """Start the arm's pending cross-stream wait, if it has one, right before the timed steps."""
+    if not scenario.pending_milliseconds:
+        return
+    cuda = scenario.torch.cuda
+    busy, waiting = scenario.new_stream(), scenario.new_stream()
+    scenario.used_streams |= {busy.cuda_stream, waiting.cuda_stream}
+    with cuda.stream(busy):
+        cuda._sleep(scenario.pending_milliseconds * 1_900_000)
+        event = cuda.Event()
+        event.record()
+    waiting.wait_event(event)
+    with cuda.stream(waiting):
+        scenario.tiny.mul_(1)
+
+
+def kernel_samples(scenario: Scenario, watch: Stopwatch) -> dict[str, list[float]]:
+    """Microseconds per launch of each kernel, alone in a graph over all layers (eager on the CPU)."""
+    step, layers = scenario.step, scenario.config.layers
+    qkv = step.qkv_linear(0)
+    update = step.out_linear(0)
+    every = range(layers)
+    experts = range(scenario.config.experts)
+    cases: dict[str, tuple[Callable[[int], Any], range]] = {
+        "rms_norm": (lambda i: step.rms_norm(i, step.hidden_in), every),
+        "qkv_linear": (step.qkv_linear, every),
+        "cache_write": (lambda i: step.cache_write(i, qkv), every),
+        "kv_gather": (lambda i: step.kv_gather(i, qkv), every),
+        "out_linear": (step.out_linear, every),
+        "add_allreduce": (lambda _: step.add_allreduce(step.hidden_in, update), every),
+        "expert_gemm": (step.expert_gemm, experts),
+    }
+    if scenario.on_gpu:
+        cases["kv_merge"] = (lambda _: step.kv_merge(), every)
+    result = {}
+    for name, (launch, indices) in cases.items():
+
+        def body(launch: Callable[[int], Any] = launch, indices: range = indices) -> None:
+            for index in indices:
+                launch(index)
+
+        run = isolated_graph(scenario, body) if scenario.on_gpu else body
+        watch.samples(run, 3, 1)
+        result[name] = [value / len(indices) for value in watch.samples(run, KERNEL_SAMPLES, 1)]
+    return result
+
+
+def isolated_graph(scenario: Scenario, body: Any) -> Any:
+    """A replayable graph of one launch sequence, captured on the stream of the real capture."""
+    stream = getattr(scenario, "capture_stream", scenario.runtime_stream)
+    with scenario.on_stream(stream):
+        body()
+        graph = scenario.capture_graph(None, body)
+    scenario.kept.append(graph)
+    return graph.replay
+
+
+def inspection_run(
+    torch: Any, backend: str, config: DecodeConfig, arm: Arm, folder: Path, *, frames: str = "python"
+) -> dict[str, Any]:
+    """Go through the start-up once more, untimed, and keep what was seen.
+
+    Writes ``snapshots/<arm>.pickle.gz`` (allocator state and its complete history) and
+    ``traces/<arm>.json.gz`` (five steps under the profiler), and compares the output with float64.
+    """
+    on_gpu = backend != "cpu"
+    if on_gpu:
+        torch.cuda.memory._record_memory_history(
+            enabled="all", context="all", stacks=frames, max_entries=HISTORY_ENTRIES
+        )
+    scenario = Scenario(torch, backend, config, arm)
+    scenario.start()
+    if on_gpu:
+        snapshot = gzip.compress(pickle.dumps(torch.cuda.memory._snapshot(), protocol=4), 6, mtime=0)
+        torch.cuda.memory._record_memory_history(enabled=None)
+        write_bytes(folder / "snapshots" / f"{arm.name}.pickle.gz", snapshot)
+    for _ in range(10):
+        scenario.replay()
+    scenario.synchronize()
+    facts = dict(scenario.facts)
+    write_bytes(folder / "traces" / f"{arm.name}.json.gz", traced_steps(torch, scenario))
+    facts["output_sha256"] = scenario.step.output_hash()
+    facts["output_rel_error"] = relative_error(scenario.step)
+    facts["output_tolerance"] = TOLERANCE[config.dtype]
+    return {"samples": {}, "kernels": {}, "facts": facts}
+
+
+def traced_steps(torch: Any, scenario: Scenario) -> bytes:
+    """A gzipped profiler trace of five steps, without host names and paths."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if scenario.on_gpu:
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(TRACED_STEPS):
+            scenario.replay()
+        scenario.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        document = json.loads(file.read_text(encoding="utf-8"))
+    for key in ("traceName", "host_name", "hostname"):
+        document.pop(key, None)
+    return gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)

@@ -1,0 +1,50 @@
+"""Describes the device in a process of its own: ``python -m rcatools.experiment.probe auto``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from rcatools.device import ceilings
+from rcatools.device.backend import choose_backend, describe, import_torch
+from rcatools.errors import RcaError
+
+
+def read_kernel(torch: Any) -> Any:
+    """The Triton reduction as a function of (source, target), or None without Triton."""
+    try:
+        from rcatools.workload import triton_kernels
+    except ImportError:
+        return None
+
+    def launch(source: Any, target: Any) -> None:
+        values = source.view(torch.bfloat16)
+        programs = 8192
+        per_program = values.numel() // programs
+        triton_kernels.reduce_kernel[(programs,)](
+            values, target.view(torch.float32), values.numel(), per_program, BLOCK=8192, num_warps=8
+        )
+
+    return launch
+
+
+def main() -> int:
+    """Print the device and its ceilings as JSON; exit code 2 with one line where it is not there."""
+    requested = sys.argv[1] if len(sys.argv) > 1 else "auto"
+    try:
+        torch = import_torch()
+        backend = choose_backend(requested, torch)
+        device = describe(backend, torch).as_dict()
+        kernel = read_kernel(torch) if backend != "cpu" else None
+        device["ceilings"] = ceilings.measure(torch, backend, read_kernel=kernel)
+        device["ceilings"] |= {"datasheet": ceilings.datasheet(device["name"])}
+    except RcaError as error:
+        print(str(error), file=sys.stderr)
+        return 2
+    print(json.dumps(device))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
