@@ -337,4 +337,4 @@ def list_checks() -> dict[str, dict[str, object]]:
 
 
 def _default(item: msgspec.structs.FieldInfo) -> object:
-    return item.default if item.default is not msgspec.NODEFAULT else item.default_factory()  # type: ignore[misc,operator]
+    return item.default if item.default is not msgspec.NODEFAULT else item.default_factory()
