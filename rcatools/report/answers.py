@@ -7,7 +7,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.report import words
-from rcatools.report.figures import side_streams, stream_name
+from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
 
 Document = Mapping[str, Any]
@@ -110,16 +110,16 @@ def allocator(document: Document, measured: Measured) -> list[str]:
     ]
     suspect = document["effect"]["arm"] if document["effect"] else None
     for recording in measured.ledger["recording"].unique() if suspect else ():
-        for row in side_streams(measured, recording, str(suspect)).itertuples(index=False):
+        for row in records(side_streams(measured, recording, str(suspect))):
             held = measured.pins[
                 (measured.pins["recording"] == recording)
                 & (measured.pins["arm"] == suspect)
-                & (measured.pins["stream"] == row.stream)
+                & (measured.pins["stream"] == row["stream"])
             ]
             if len(held):
                 largest = held.sort_values("size", ascending=False).iloc[0]
                 sentences.append(
-                    f"In {suspect}, {stream_name(row.stream)} keeps {units.byte_size(row.active)} live; its largest "
+                    f"In {suspect}, {stream_name(row['stream'])} keeps {units.byte_size(row['active'])} live; its largest "
                     f"block ({units.byte_count(int(largest['size']))}) belongs to {str(largest['owner']).replace('_', ' ')} "
                     f"(by {largest['basis']})."
                 )

@@ -137,9 +137,7 @@ def where_time_went(document: Document) -> Bars:
 def steps(measured: Measured, recording: str) -> Bars:
     """One traced step per arm: time in kernels, time in gaps."""
     table = measured.steps[measured.steps["recording"] == recording]
-    rows = tuple(
-        (str(row.arm), (float(row.kernel_us), float(row.gap_us))) for row in table.itertuples(index=False)
-    )
+    rows = tuple((str(row["arm"]), (float(row["kernel_us"]), float(row["gap_us"]))) for row in records(table))
     return Bars(
         "steps",
         "One decode step in the profiler trace",
@@ -153,7 +151,7 @@ def steps(measured: Measured, recording: str) -> Bars:
 def gaps(measured: Measured, recording: str) -> Bars:
     """Idle time of one traced step per arm."""
     table = measured.steps[measured.steps["recording"] == recording]
-    rows = tuple((str(row.arm), (float(row.gap_us),)) for row in table.itertuples(index=False))
+    rows = tuple((str(row["arm"]), (float(row["gap_us"]),)) for row in records(table))
     return Bars(
         "gaps",
         "Gaps between the kernels of one step",
@@ -168,15 +166,15 @@ def allocator(measured: Measured, recording: str, arms: Sequence[str]) -> Bars:
     """Bytes per stream beside the stream that holds the KV cache."""
     rows = []
     for arm in arms:
-        for row in side_streams(measured, recording, arm).itertuples(index=False):
+        for row in records(side_streams(measured, recording, arm)):
             rows.append(
                 (
-                    f"{arm} · {stream_name(row.stream)}",
+                    f"{arm} · {stream_name(row['stream'])}",
                     (
-                        float(row.active),
-                        float(row.awaiting_free),
-                        float(row.stranded),
-                        float(row.releasable),
+                        float(row["active"]),
+                        float(row["awaiting_free"]),
+                        float(row["stranded"]),
+                        float(row["releasable"]),
                     ),
                 )
             )
@@ -190,6 +188,11 @@ def allocator(measured: Measured, recording: str, arms: Sequence[str]) -> Bars:
         tuple(rows),
         unit="bytes",
     )
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as mappings."""
+    return [dict(zip(table.columns, row, strict=True)) for row in table.itertuples(index=False, name=None)]
 
 
 def side_streams(measured: Measured, recording: str, arm: str) -> pd.DataFrame:
@@ -245,8 +248,8 @@ def baseline_series(measured: Measured, recording: str, metric: str, arms: Seque
     for arm in arms:
         rows = chosen[chosen["arm"] == arm].sort_values("block")
         points = tuple(
-            (float(row.block), Interval(arm, float(row.value) / middle - 1, None, None))
-            for row in rows.itertuples(index=False)
+            (float(row["block"]), Interval(arm, float(row["value"]) / middle - 1, None, None))
+            for row in records(rows)
         )
         if points:
             series.append((arm, points))

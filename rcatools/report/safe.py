@@ -122,7 +122,7 @@ def _harmless(value: Any, names: list[str]) -> Any:
 
 # --- Markdown -----------------------------------------------------------------------------------------
 
-_ENTITY = {char: f"&#{ord(char)};" for char in "|\\`*[]~${}^"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ENTITY = {char: f"&#{ord(char)};" for char in "|\\`*~${}"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _MENTION = re.compile(r"@(?=\w)")
 _REFERENCE = re.compile(r"#(?=\d)|\b(GH)-(?=\d)", re.I)
 _SCHEME = re.compile(r"(?i)\b(https?|ftp|mailto|file|data|javascript|vbscript)(?=:)")
@@ -130,6 +130,7 @@ _WWW = re.compile(r"(?i)\b(www)\.")
 _SHA = re.compile(r"\b([0-9a-f]{7})(?=[0-9a-f]{0,33}\b)(?=[0-9]*[a-f])")
 _LONE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _BLOCK_START = re.compile(r"^(#{1,6}|[-+=:]+|\d{1,9}[.)])(?=\s|$|[-=:])")
+_BRACKETS = re.compile(r"\[(?=[\^!]|[ xX]\])|\](?=[(\[:])")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+ /=:-]*")
 
 
@@ -146,6 +147,7 @@ def md(text: Any, limit: int = 2000) -> str:
     line = _WWW.sub(lambda match: f"{match.group(1)}{_ZERO_WIDTH}.", line)
     line = _SHA.sub(lambda match: match.group(1) + _ZERO_WIDTH, line)
     line = "".join(_ENTITY.get(char, char) for char in line)
+    line = _BRACKETS.sub(lambda match: f"&#{ord(match.group(0))};", line)
     line = _LONE_UNDERSCORE.sub("&#95;", line)
     return _BLOCK_START.sub(lambda match: "".join(f"&#{ord(char)};" for char in match.group(1)), line)
 
