@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from rcatools import units
@@ -157,7 +158,7 @@ def chain_diagram(document: Document) -> str:
         names.append(f"L{index}")
         label = f"{mermaid(link['id'], 12)}: {mermaid(link['text'], 48)}<br>{sign} {word}"
         lines.append(f'  L{index}["{label}"]:::{_diagram_class(link)}')
-    lines += [f"  {a} --> {b}" for a, b in zip(names, names[1:], strict=False)]
+    lines += [f"  {a} --> {b}" for a, b in pairwise(names)]
     lines += [
         "  classDef seen stroke:#b5410f,stroke-width:2px",
         "  classDef not stroke:#0b6e63,stroke-width:2px,stroke-dasharray:5 3",
