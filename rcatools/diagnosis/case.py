@@ -193,13 +193,11 @@ class Case:
         if key not in self._kernels:
             table = recording.kernels
             table = table[(table["block"] >= 0) & (pd.to_numeric(table["us"], errors="coerce") > 0)]
-            medians = table.groupby(["arm", "block", "kernel"])["us"].median()
-            wide = np.log(medians.astype(float)).unstack("kernel") if len(medians) else pd.DataFrame()
-            self._kernels[key] = (
-                {str(arm): part.droplevel("arm") for arm, part in wide.groupby(level="arm")}
-                if len(wide)
-                else {}
-            )
+            self._kernels[key] = {}
+            for arm, part in table.groupby("arm"):
+                wide = part.pivot_table(index="block", columns="kernel", values="us", aggfunc="median")
+                logs = np.log(wide.to_numpy(dtype=float))
+                self._kernels[key][str(arm)] = pd.DataFrame(logs, wide.index, wide.columns)
         return self._kernels[key]
 
     def quantity(self, quantity: float | Quantity | None) -> float | None:

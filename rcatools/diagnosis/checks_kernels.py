@@ -206,11 +206,11 @@ def difference_of_steps(a: Floats, b: Floats, confidence: float = 0.95) -> tuple
 def gap(case: Case, check: Gap) -> Outcome:
     """Gap per boundary of two traces, the interval no narrower than what equal arms differ by."""
     arm, against = check.arm or case.suspect, check.against or case.baseline
-    pair = case.step_figures(arm), case.step_figures(against)
-    if pair[0] is None or pair[1] is None:
-        missing = ", ".join(name for name, item in zip((arm, against), pair, strict=True) if item is None)
-        return not_tested(f"no readable trace of {missing}")
-    (b, recording), (a, _) = pair
+    candidate, base = case.step_figures(arm), case.step_figures(against)
+    if candidate is None or base is None:
+        missing = [name for name, item in ((arm, candidate), (against, base)) if item is None]
+        return not_tested(f"no readable trace of {', '.join(missing)}")
+    (b, recording), a = candidate, base[0]
     if a.boundaries == 0 or b.boundaries == 0:
         return not_tested("a trace holds a single kernel per step: no boundary to look at")
     per_boundary_a, per_boundary_b = a.gap_us / a.boundaries, b.gap_us / b.boundaries
@@ -296,11 +296,11 @@ def reconcile(case: Case, check: Reconcile) -> Outcome:
     if not check.term:
         return not_tested("reconcile needs a term of the traces, or part and whole")
     arm, against = check.arm or case.suspect, check.against or case.baseline
-    pair = case.step_figures(arm), case.step_figures(against)
+    candidate, base = case.step_figures(arm), case.step_figures(against)
     measured = case.compare(arm, against)
-    if pair[0] is None or pair[1] is None or measured is None:
+    if candidate is None or base is None or measured is None:
         return not_tested(f"needs traces and timed runs of {arm} and {against}")
-    (b, recording), (a, _) = pair
+    (b, recording), a = candidate, base[0]
     if measured[0].verdict not in (Verdict.SLOWER, Verdict.FASTER):
         return not_tested(f"no measured difference between {arm} and {against} to explain")
     values = trace_terms(a, b)[check.term]

@@ -260,7 +260,9 @@ def step(case: Case, check: StepCount) -> Outcome:
             f"{name}: counts 0 to {counts[-1]:.0f}, largest change {units.change(math.exp(levels[largest]))} at "
             f"{counts[largest]:.0f}, {height.n} blocks, detection limit {units.percent(limit)}"
         )
-    evidence = _trend_evidence(text, recording, (case.baseline, *arms), metric, check.notebook, height, limit)
+    evidence = _trend_evidence(
+        _place(recording, (case.baseline, *arms), metric, check.notebook), text, height, limit
+    )
     return Outcome(name, definite, text, (evidence,), "" if definite else "the shape is not clear", limit)
 
 

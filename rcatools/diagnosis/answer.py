@@ -1,0 +1,124 @@
+"""The answer in words, from the records: one sentence, then the sentences that belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rcatools import units
+from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.records import (
+    ArmEstimate,
+    HypothesisResult,
+    Noise,
+    Observation,
+    OpenQuestion,
+    PlantResult,
+    Status,
+)
+
+MAIN_GROUP = "cause"
+
+
+def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[HypothesisResult]) -> str:
+    """What stands on this device, in one sentence."""
+    if case.primary is None and not case.tables:
+        return "Nothing was measured: no recording and no table was given."
+    causes = [item for item in hypotheses if item.group == MAIN_GROUP]
+    stands = next((item for item in causes if item.status is Status.SUPPORTED), None)
+    cause = _stands(case, stands.id) if stands else ""
+    if effect is None:
+        if case.primary is None:
+            return cause[:1].upper() + cause[1:] + "." if cause else "The tables given settle no cause."
+        return f"On {case.device_name} the suspect and the baseline were not both measured: no answer."
+    noun, suspect = case.spec.effect.noun, case.spec.arms[case.suspect].text
+    size = f"{units.change(effect.ratio)} {units.interval(effect.ci_low, effect.ci_high)}"
+    if effect.verdict in ("slower", "faster"):
+        head = f"On {case.device_name}, {noun} is {effect.verdict} by {size} with {suspect}"
+        if stands:
+            return f"{head}, because {cause}."
+        return f"{head}; its cause is not settled: {_count(causes)}."
+    if effect.verdict == "equivalent":
+        head = (
+            f"On {case.device_name}, {noun} does not change with {suspect}: {size}, "
+            f"a change of {units.percent(effect.mde)} would have been seen"
+        )
+        return f"{head}; {cause}." if stands and not _is_null(case, stands.id) else f"{head}."
+    head = (
+        f"On {case.device_name} there is no verdict on {noun} with {suspect}: {size}, "
+        f"detection limit {units.percent(effect.mde)} ({', '.join(effect.reasons)})"
+    )
+    return f"{head}; {cause}." if stands else f"{head}."
+
+
+def _stands(case: Case, name: str) -> str:
+    return next(item.stands for item in case.spec.hypotheses if item.id == name)
+
+
+def _is_null(case: Case, name: str) -> bool:
+    return next(item.null for item in case.spec.hypotheses if item.id == name)
+
+
+def _count(causes: Sequence[HypothesisResult]) -> str:
+    fallen = sum(item.status is Status.CONTRADICTED for item in causes)
+    open_names = [item.title for item in causes if item.status in (Status.UNDECIDED, Status.NOT_TESTED)]
+    text = f"{fallen} of {len(causes)} causes are excluded"
+    return text + (f", still open: {', '.join(open_names)}" if open_names else "")
+
+
+def details(
+    case: Case,
+    hypotheses: Sequence[HypothesisResult],
+    chain: str,
+    noise: Noise | None,
+    plants: Sequence[PlantResult],
+    open_questions: Sequence[OpenQuestion],
+) -> tuple[str, ...]:
+    """The sentences after the answer."""
+    lines = []
+    if chain:
+        lines.append(chain)
+    for item in hypotheses:
+        if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
+            lines.append(f"{_sentence(_stands(case, item.id))}: {item.reason}.")
+    causes = [item for item in hypotheses if item.group == MAIN_GROUP]
+    excluded = [item for item in causes if item.status is Status.CONTRADICTED and not _is_null(case, item.id)]
+    if excluded:
+        lines.append(f"Excluded on {case.device_name}: {', '.join(item.title for item in excluded)}.")
+    for item in causes:
+        if item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
+            lines.append(f"{item.title}: {item.status.value.replace('_', ' ')}. {item.decide.text}.")
+    if noise is not None:
+        lines.append(f"Equal arms: {noise.text}.")
+    seen = [item for item in plants if item.found]
+    if plants:
+        lines.append(
+            f"Planted regressions: {len(seen)} of {len(plants)} seen"
+            + ("." if len(seen) == len(plants) else "; no difference proves nothing in these data.")
+        )
+    needs = [item for item in open_questions if item.needs]
+    if needs:
+        lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
+    return tuple(lines)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def open_questions(
+    case: Case, observed: Sequence[Observation], hypotheses: Sequence[HypothesisResult]
+) -> tuple[OpenQuestion, ...]:
+    """Declared questions that this device cannot answer, and observations that a hypothesis still waits for."""
+    names = {"rocm": "an AMD card with ROCm", "cuda": "an NVIDIA card", "gpu": "a GPU"}
+    found = [
+        OpenQuestion(item.text, item.run, names.get(item.needs, item.needs))
+        for item in case.spec.open
+        if not item.needs or item.needs != case.backend
+    ]
+    waited = {p.observation for h in hypotheses for p in h.predictions if p.holds is None}
+    for item in observed:
+        if item.id in waited and item.outcome.name is None:
+            need = names.get(case.spec.observations[item.id].needs, "")
+            reason = f" ({item.outcome.reason})" if item.outcome.reason else ""
+            found.append(OpenQuestion(f"{item.text}: not tested{reason}", item.run, need))
+    return tuple(found)
