@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,7 @@ class Scenario:
         self.graph: Any = None
         self.scratch_taken = False
         self.estimate = 0
+        self.begun = time.monotonic()
 
     def start(self) -> None:
         """Go through all stages; afterwards ``replay`` runs the decode step.
@@ -86,7 +88,8 @@ class Scenario:
             self.facts.update(allocator_facts(self.torch, self.facts, self._handle(self.side_stream)))
 
     def stage(self, name: str) -> None:
-        """Do the arm's actions of one stage, in order."""
+        """Do the arm's actions of one stage, in order; the time since the start is a fact."""
+        self.facts[f"seconds_{name}"] = round(time.monotonic() - self.begun, 4)
         for item in self.arm.actions.get(name, ()):
             ACTIONS[item.name](self, int(item.argument or 0))
 

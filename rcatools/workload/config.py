@@ -7,6 +7,7 @@ from typing import Any
 
 from rcatools.errors import InputError, UnknownNameError
 
+TRITON_OPS = ("rms_norm", "cache_write", "kv_gather", "add_allreduce", "expert_gemm")
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -27,6 +28,8 @@ class DecodeConfig:
         dtype: "bfloat16", "float16" or "float32".
         kv_fraction: share of device memory that the process may use, KV cache included (GPU).
         kv_limit: upper limit of the KV cache in bytes; on the CPU also what is allocated.
+        triton: operations that run as Triton kernels where Triton is installed ("none" for no one); the others
+            are torch's own.
         steps_per_sample: steps between two readings of the clock.
         samples: readings per run.
     """
@@ -46,6 +49,7 @@ class DecodeConfig:
     dtype: str = "bfloat16"
     kv_fraction: float = 0.5
     kv_limit: int = 96 * 2**30
+    triton: str = "cache_write,kv_gather,expert_gemm"
     steps_per_sample: int = 4
     samples: int = 40
 
@@ -56,6 +60,9 @@ class DecodeConfig:
             if item.name == "dtype":
                 if value not in DTYPE_BYTES:
                     raise UnknownNameError("dtype", str(value), DTYPE_BYTES)
+            elif item.name == "triton":
+                for name in self.triton_ops - set(TRITON_OPS):
+                    raise UnknownNameError("Triton operation", name, TRITON_OPS)
             elif isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise InputError(f"workload parameter {item.name} must be a positive number, got {value!r}")
         if self.q_heads % self.kv_heads:
@@ -65,6 +72,11 @@ class DecodeConfig:
                 raise InputError(f"{name} ({getattr(self, name)}) must be a multiple of page ({self.page})")
         if not self.kv_fraction < 1:
             raise InputError(f"kv_fraction must be below 1, got {self.kv_fraction}")
+
+    @property
+    def triton_ops(self) -> frozenset[str]:
+        """Operations that run as Triton kernels."""
+        return frozenset(filter(None, self.triton.split(","))) - {"none"}
 
     @property
     def dtype_bytes(self) -> int:
