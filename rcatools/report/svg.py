@@ -9,22 +9,35 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rcatools.report.charts import UNITS, Bars, Chart, Curve, Forest, Strip
 from rcatools.report.safe import clean
+from rcatools.report.theme import LIGHT, css_variables
 
 WIDTH, LABEL, RIGHT, ROW, TOP, BOTTOM = 760, 190, 20, 24, 12, 44
 
 
-def draw(chart: Chart) -> str:
-    """The SVG element of a chart, with its description for screen readers."""
+def draw(chart: Chart, *, standalone: bool = False) -> str:
+    """The SVG element of a chart, with its description for screen readers.
+
+    Inside the page its colours come from the page's style; ``standalone`` adds a light style of its own.
+    """
     body, height = _BODIES[type(chart)](chart)
+    extra = f' xmlns="http://www.w3.org/2000/svg" width="{WIDTH}"' if standalone else ""
+    style = f"<style>{_standalone_style()}</style>" if standalone else ""
     title, text = html.escape(clean(chart.title)), html.escape(clean(chart.description))
     key = html.escape(chart.id, quote=True)
     return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{key}-t {key}-d">'
+        f'<svg class="chart"{extra} viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{key}-t {key}-d">{style}'
         f'<title id="{key}-t">{title}</title><desc id="{key}-d">{text}</desc>{body}</svg>'
     )
+
+
+def _standalone_style() -> str:
+    page = (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
+    rules = " ".join(line for line in page.splitlines() if line.startswith("svg"))
+    return f"svg{{{css_variables(LIGHT)}background:#fff;font-size:12.5px;font-family:sans-serif}}{rules}"
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
