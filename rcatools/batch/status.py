@@ -6,6 +6,7 @@ asked.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rcatools.recording.writer import write_json
+from rcatools.recording.writer import finite, write_json
 
 STATES = ("pending", "running", "done", "failed")
 
@@ -72,20 +73,30 @@ class Status:
     def finish(self) -> str:
         """Write the final state, "done" or "failed", and return it."""
         with self._lock:
-            unfinished = any(entry.state != "done" for entry in self.entries.values())
-            self.state = "failed" if unfinished or self.errors else "done"
+            self.state = self._final_state()
             self._write()
             return self.state
 
+    def final_bytes(self) -> bytes:
+        """What the file will hold once finished, for a bundle that is written before."""
+        with self._lock:
+            return json.dumps(
+                finite({**self._document(), "state": self._final_state()}), ensure_ascii=False, indent=1
+            ).encode()
+
+    def _final_state(self) -> str:
+        unfinished = any(entry.state != "done" for entry in self.entries.values())
+        return "failed" if unfinished or self.errors else "done"
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "started_utc": self._started_utc,
+            "seconds": round(time.monotonic() - self._started, 2),
+            **self.extra,
+            "errors": self.errors,
+            "notebooks": [vars(entry) for entry in self.entries.values()],
+        }
+
     def _write(self) -> None:
-        write_json(
-            self.path,
-            {
-                "state": self.state,
-                "started_utc": self._started_utc,
-                "seconds": round(time.monotonic() - self._started, 2),
-                **self.extra,
-                "errors": self.errors,
-                "notebooks": [vars(entry) for entry in self.entries.values()],
-            },
-        )
+        write_json(self.path, self._document())

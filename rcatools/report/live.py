@@ -92,7 +92,7 @@ def measure(
             stdout=target if quiet else sys.stderr,
             stderr=target,
             start_new_session=quiet,
-            env={**os.environ, "PYTHONPATH": _with_package(os.environ.get("PYTHONPATH", ""))},
+            env={**os.environ, "PYTHONPATH": with_package(os.environ.get("PYTHONPATH", ""))},
         )
         try:
             code = process.wait(limit_s)
@@ -136,7 +136,8 @@ def check(investigation: str, run: LiveRun) -> tuple[Evidence | None, dict[str, 
     }
 
 
-def _with_package(path: str) -> str:
+def with_package(path: str) -> str:
+    """A PYTHONPATH on which child processes find this package."""
     package = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([package, *(part for part in path.split(os.pathsep) if part and part != package)])
 

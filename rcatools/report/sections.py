@@ -168,12 +168,8 @@ class Builder:
         )
 
     def _memory(self) -> Section:
-        arms = [item["arm"] for item in self.document["arms"] if item["role"] in OVERVIEW_ROLES]
-        present_arms = set(self.measured.ledger["arm"])
-        chosen = [arm for arm in dict.fromkeys([self.facts.baseline, *arms]) if arm in present_arms]
-        blocks = [
-            self.figure(figures.allocator(self.measured, self.facts.recording, chosen[:MAX_ARMS_IN_A_CHART]))
-        ]
+        arms = overview_arms(self.document, self.measured, self.facts)
+        blocks = [self.figure(figures.allocator(self.measured, self.facts.recording, arms))]
         for title, table in (
             ("Allocator ledger, every arm and stream", ledger_table(self.measured)),
             ("Live blocks and who holds them", pins_table(self.measured)),
@@ -255,6 +251,9 @@ class Builder:
             blocks.append(to_html(recordings))
         if hashes.rows:
             blocks.append(folded(hashes.title, hashes))
+        failed = failed_runs_table(self.measured)
+        if failed.rows:
+            blocks.append(folded(failed.title, failed))
         problems = self.measured.problems
         if len(problems):
             rows = [[str(value) for value in row] for row in problems.itertuples(index=False, name=None)]
@@ -290,8 +289,30 @@ def _limit(item: Mapping[str, Any]) -> str:
     return forms.get(item["unit"], units.significant)(value)
 
 
-def ledger_table(measured: Measured) -> Table:
-    """Allocator bytes per recording, arm and stream."""
+def overview_arms(document: Document, measured: Measured, facts: Facts) -> list[str]:
+    """Baseline, suspect, fixes, repeats and planted arms that have an allocator snapshot."""
+    named = [item["arm"] for item in document["arms"] if item["role"] in OVERVIEW_ROLES]
+    known = set(measured.ledger["arm"])
+    return [arm for arm in dict.fromkeys([facts.baseline, *named]) if arm in known][:MAX_ARMS_IN_A_CHART]
+
+
+def failed_runs_table(measured: Measured) -> Table:
+    """Runs without a result and why."""
+    failed = measured.runs[measured.runs["outcome"] != "ok"]
+    rows = [
+        [
+            Cell(str(row["run"]), code=True),
+            str(row["recording"]),
+            str(row["outcome"]),
+            str(row["reason"] or ""),
+        ]
+        for row in figures.records(failed)
+    ]
+    return make("Failed runs", ["Run", "Recording", "Outcome", "Reason"], rows)
+
+
+def ledger_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
+    """Allocator bytes per recording, arm and stream; of these arms only, where some are named."""
     sizes = ["active", "awaiting_free", "stranded", "releasable", "reserved"]
     rows = [
         [
@@ -301,13 +322,14 @@ def ledger_table(measured: Measured) -> Table:
             *(units.byte_size(row[name]) for name in sizes),
         ]
         for row in figures.records(measured.ledger)
+        if not arms or row["arm"] in arms
     ]
     columns = ["Recording", "Arm", "Stream", "Live", "Awaiting free", "Stranded", "Releasable", "Reserved"]
     return make("Allocator ledger", columns, rows, numeric=range(3, 8))
 
 
-def pins_table(measured: Measured) -> Table:
-    """Live blocks of 1 MiB or more, and who holds them."""
+def pins_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
+    """Live blocks of 1 MiB or more, and who holds them; of these arms only, where some are named."""
     rows = [
         [
             Cell(str(row["arm"]), code=True),
@@ -319,6 +341,7 @@ def pins_table(measured: Measured) -> Table:
             Cell(str(row["reason"]), code=True),
         ]
         for row in figures.records(measured.pins)
+        if not arms or row["arm"] in arms
     ]
     columns = ["Arm", "Stream", "Size", "Holder", "Known by", "Strands", "Because of"]
     return make("Live blocks", columns, rows, numeric=(2, 5))
