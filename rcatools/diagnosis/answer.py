@@ -21,7 +21,7 @@ MAIN_GROUP = "cause"
 
 def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[HypothesisResult]) -> str:
     """What stands on this device, in one sentence."""
-    if case.primary is None and not case.tables:
+    if case.primary is None and not set(case.tables) - {case.spec.published}:
         return "Nothing was measured: no recording and no table was given."
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
     stands = next((item for item in causes if item.status is Status.SUPPORTED), None)
@@ -55,7 +55,7 @@ def _stands(case: Case, name: str) -> str:
 
 
 def _is_null(case: Case, name: str) -> bool:
-    return next(item.null for item in case.spec.hypotheses if item.id == name)
+    return next(item.is_null for item in case.spec.hypotheses if item.id == name)
 
 
 def _count(causes: Sequence[HypothesisResult]) -> str:
@@ -68,15 +68,10 @@ def _count(causes: Sequence[HypothesisResult]) -> str:
 def details(
     case: Case,
     hypotheses: Sequence[HypothesisResult],
-    chain: str,
-    noise: Noise | None,
-    plants: Sequence[PlantResult],
     open_questions: Sequence[OpenQuestion],
 ) -> tuple[str, ...]:
-    """The sentences after the answer."""
+    """The sentences about causes, owners and what is open."""
     lines = []
-    if chain:
-        lines.append(chain)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
             lines.append(f"{_sentence(_stands(case, item.id))}: {item.reason}.")
@@ -87,17 +82,21 @@ def details(
     for item in causes:
         if item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
             lines.append(f"{item.title}: {item.status.value.replace('_', ' ')}. {item.decide.text}.")
-    if noise is not None:
-        lines.append(f"Equal arms: {noise.text}.")
+    needs = [item for item in open_questions if item.needs]
+    if needs:
+        lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
+    return tuple(lines)
+
+
+def quality(noise: Noise | None, plants: Sequence[PlantResult]) -> tuple[str, ...]:
+    """The sentences about what these data can show at all."""
+    lines = [f"Equal arms: {noise.text}."] if noise is not None else []
     seen = [item for item in plants if item.found]
     if plants:
         lines.append(
             f"Planted regressions: {len(seen)} of {len(plants)} seen"
             + ("." if len(seen) == len(plants) else "; no difference proves nothing in these data.")
         )
-    needs = [item for item in open_questions if item.needs]
-    if needs:
-        lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
     return tuple(lines)
 
 

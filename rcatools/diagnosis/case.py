@@ -88,6 +88,7 @@ class Case:
         recordings: in order of weight; the first decides the device.
         tables: tables by name, beside or instead of those of the investigation.
         steps: figures of traces that were read before, by recording name and arm.
+        margin: replaces the margin that the first recording (or the investigation) declared.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Case:
         recordings: Sequence[Recording],
         tables: Mapping[str, pd.DataFrame] | None = None,
         steps: Mapping[tuple[str, str], StepFigures] | None = None,
+        margin: float | None = None,
     ) -> None:
         self.investigation = investigation
         self.spec = investigation.spec
@@ -103,6 +105,8 @@ class Case:
         first = recordings[0] if recordings else None
         self.recordings = tuple(r for r in recordings if first is not None and same_device(r, first))
         self.others = tuple(r for r in recordings if first is None or not same_device(r, first))
+        declared = first.manifest.margin if first is not None else self.spec.effect.margin
+        self.margin = declared if margin is None else margin
         self.warnings: list[str] = []
         self._logs: dict[tuple[int, str], pd.DataFrame] = {}
         self._facts: dict[tuple[int, str], pd.DataFrame] = {}
@@ -130,11 +134,6 @@ class Case:
     def metric(self) -> str:
         """The declared metric."""
         return self.spec.effect.metric
-
-    @property
-    def margin(self) -> float:
-        """The declared margin."""
-        return self.spec.effect.margin
 
     @property
     def backend(self) -> str:

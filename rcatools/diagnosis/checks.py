@@ -85,6 +85,8 @@ def _answerable(case: Case, check: Check) -> bool:
 
 def _other_device(case: Case, check: Check) -> Outcome:
     need = {"rocm": "an AMD card with ROCm", "cuda": "an NVIDIA card", "gpu": "a GPU"}[check.needs]
+    if case.primary is None:
+        return not_tested(f"needs {need}, and no recording was given")
     return not_tested(f"needs {need}; {case.device_name} cannot answer it")
 
 

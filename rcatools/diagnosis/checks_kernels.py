@@ -21,7 +21,6 @@ from rcatools.stats.records import Verdict
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "02_profile_kernels"
-MIN_FIT_KERNELS = 3
 
 
 def declared_kernels(recording: Recording) -> dict[str, dict[str, object]]:
@@ -50,8 +49,9 @@ def _pair(case: Case, check: KernelRatio | DeltaFit) -> tuple[Recording, list[st
         if base.empty or candidate.empty:
             continue
         declared = declared_kernels(recording)
+        bound = check.bound if isinstance(check, KernelRatio) else ""
         wanted = set(check.kernels) or {
-            name for name, entry in declared.items() if check.bound in ("", entry.get("bound"))
+            name for name, entry in declared.items() if bound in ("", entry.get("bound"))
         }
         names = [name for name in base.columns if name in candidate.columns and name in wanted]
         if not names:
@@ -110,17 +110,36 @@ def kernel_ratio(case: Case, check: KernelRatio) -> Outcome:
     )
 
 
-def fit_per_block(base: Floats, delta: Floats) -> tuple[Floats, Floats]:
-    """Intercept and slope of delta = a + b x base for every row, weighted by 1 / base squared.
+def fit_per_block(base: Floats, delta: Floats, classes: Floats) -> Floats | None:
+    """Coefficients of delta = a + sum of b_c x base over the classes, fitted in every block by itself.
 
-    The weights suit errors proportional to a kernel's duration. Shapes (blocks, kernels) -> (blocks,), (blocks,).
+    Every equation is weighted by 1 / base squared, which suits errors proportional to a kernel's duration.
+
+    Args:
+        base: shape (blocks, kernels), microseconds.
+        delta: the same shape.
+        classes: 0 or 1, shape (classes, kernels): which kernels each slope speaks about.
+
+    Returns:
+        Shape (blocks, 1 + classes), the intercept first; None where the kernels do not determine it.
     """
-    w = base**-2.0
-    sw, sx, sy = w.sum(axis=1), (w * base).sum(axis=1), (w * delta).sum(axis=1)
-    sxx, sxy = (w * base**2).sum(axis=1), (w * base * delta).sum(axis=1)
-    denominator = sw * sxx - sx**2
-    slope = (sw * sxy - sx * sy) / denominator
-    return (sy - slope * sx) / sw, slope
+    columns = [1.0 / base, *(np.broadcast_to(row, base.shape) for row in classes)]
+    design = np.stack(columns, axis=-1)
+    if design.shape[1] < design.shape[2] or np.linalg.cond(design.mean(axis=0)) > 1e6:
+        return None
+    normal = np.einsum("bki,bkj->bij", design, design)
+    right = np.einsum("bki,bk->bi", design, delta / base)
+    return np.asarray(np.linalg.solve(normal, right[..., None])[..., 0], dtype=np.float64)
+
+
+def _class_rows(check: DeltaFit, names: list[str], declared: dict[str, dict[str, object]]) -> Floats:
+    """One slope for all, or one for the asked class and one for the other long kernels."""
+    if not check.bound:
+        return np.ones((1, len(names)))
+    bounds = [str(declared.get(name, {}).get("bound", "")) for name in names]
+    asked = [float(bound == check.bound) for bound in bounds]
+    other = [float(bound in {"bandwidth", "compute"} - {check.bound}) for bound in bounds]
+    return np.array([asked, other] if any(other) else [asked])
 
 
 def delta_fit(case: Case, check: DeltaFit) -> Outcome:
@@ -130,16 +149,20 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
         return found
     recording, names, left, right = found
     arm, against = check.arm or case.suspect, check.against or case.baseline
-    if len(names) < MIN_FIT_KERNELS or np.ptp(np.median(left, axis=0)) == 0:
+    if left.shape[0] < 2:
+        return not_tested("fewer than two blocks timed these kernels in both arms")
+    classes = _class_rows(check, names, declared_kernels(recording))
+    if not classes[0].any():
+        return not_tested(f"recording {recording.name} timed no {check.bound}-bound kernel in isolation")
+    fit = fit_per_block(left, right - left, classes)
+    if fit is None:
         return not_tested(
-            f"a fit needs {MIN_FIT_KERNELS} kernels of different length, {len(names)} were timed"
+            f"{len(names)} isolated kernels do not determine the fit: they are too few or too alike"
         )
     spread = float(np.median(left, axis=0).max() / np.median(left, axis=0).min())
     confidence = case.confidence(recording)
-    intercept, slope = fit_per_block(left, right - left)
-    mean = mean_over_blocks(intercept if check.term == "intercept" else slope, confidence)
-    if mean is None:
-        return not_tested("fewer than two blocks timed these kernels in both arms")
+    mean = mean_over_blocks(fit[:, 0 if check.term == "intercept" else 1], confidence)
+    assert mean is not None
     need = check.at_least if check.at_least is not None else _smallest_term(case, check.term, recording)
     limit = _limit(mean, confidence)
     if mean.low > 0 and mean.value >= need:
@@ -154,9 +177,9 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
     def show(value: float | None) -> str:
         return units.duration_us(value) if check.term == "intercept" else units.signed_percent(value)
 
-    label = f"{check.bound}-bound" if check.bound else "isolated"
+    about = f" of {check.bound}-bound kernels" if check.bound else ""
     text = (
-        f"{check.term} over {len(names)} {label} kernels ({spread:.3g} times apart in length) of {arm} against "
+        f"{check.term}{about}, fit over {len(names)} isolated kernels ({spread:.3g} times apart in length), {arm} against "
         f"{against}: {show(mean.value)} [{show(mean.low)}, {show(mean.high)}], {mean.n} blocks, "
         f"detection limit {show(limit).lstrip('+')}, {show(need).lstrip('+')} would count"
     )

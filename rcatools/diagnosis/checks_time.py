@@ -156,7 +156,7 @@ def modes(case: Case, check: ModesCheck) -> Outcome:
         return not_tested(f"{logs.size} runs of {', '.join(arms)}; {MIN_VALUES} are needed to see two levels")
     smallest = math.expm1(max(case.half_effect, math.log1p(case.margin)))
     found = find_modes(np.exp(logs - logs.mean()), min_gap=smallest)
-    spread = float(logs.std(ddof=1))
+    spread = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
     if found.found:
         text = (
             f"two levels {units.percent(found.gap)} apart, {100 * found.share_high:.0f} % of {found.n} runs in the "

@@ -64,8 +64,8 @@ def judge_claims(
         ):
             status = ClaimStatus.NOT_ATTRIBUTABLE
             reasons.insert(0, "the measured code is in no commit, so no code state can be held to the number")
-        if claim.reading:
-            reasons.append(claim.reading)
+        if status in claim.reading:
+            reasons.append(claim.reading[status])
         results.append(
             ClaimResult(
                 id=claim.id,
@@ -142,13 +142,13 @@ def _by_effect(
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            [f"the same direction is seen here, without the named cause: {cause.title}", *elsewhere],
+            [f"the same direction is seen here, without the named cause ({cause.title})", *elsewhere],
         )
     if different:
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            ["the same direction is seen here; the published size belongs to its own conditions", *elsewhere],
+            ["the same is seen here; the published size belongs to its own conditions", *elsewhere],
         )
     low, high = e.ci_low or e.ratio, e.ci_high or e.ratio
     slack = 1 + judged.tolerance
@@ -183,6 +183,10 @@ def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Di
             )
         return ClaimStatus.SUPPORTED, measured, [hypothesis.reason]
     if hypothesis.status is Status.CONTRADICTED:
+        failed = [p for p in hypothesis.predictions if p.necessary and p.holds is False]
+        by_numbers = any(p.places and not any(e.recording for e in p.places) for p in failed)
+        if different and not by_numbers:
+            return ClaimStatus.NOT_REPRODUCED, measured, [f"not at work here: {hypothesis.reason}", *scope]
         return ClaimStatus.CONTRADICTED, measured, [hypothesis.reason, *scope]
     decide = hypothesis.decide.text if hypothesis.decide else ""
     return ClaimStatus.NOT_TESTABLE, measured, [item for item in (hypothesis.reason, decide) if item]
@@ -241,11 +245,12 @@ def _by_value(case: Case, judged: ByValue) -> Judgement:
     published = case.quantity(judged.published)
     if published is None or published == 0:
         return ClaimStatus.NOT_TESTABLE, shown + count, ["no published number is given"]
-    return _against_published(case, judged, measured, published, shown + count, single)
+    status, text, reasons = _against_published(case, judged, measured, published, shown + count)
+    return status, text, [*reasons, *single]
 
 
 def _against_published(
-    case: Case, judged: ByValue, measured: float, published: float, shown: str, reasons: list[str]
+    case: Case, judged: ByValue, measured: float, published: float, shown: str
 ) -> Judgement:
     drift = measured / published - 1
     tolerance = case.quantity(judged.tolerance) or 0.0
@@ -253,7 +258,6 @@ def _against_published(
     better = drift > 0 if judged.higher_is_better else drift < 0
     reasons = [
         f"drift {units.signed_percent(drift)} ({'better' if better else 'worse'} than published)",
-        *reasons,
     ]
     apart = False
     if low is not None and high is not None:

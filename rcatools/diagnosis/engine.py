@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -12,9 +13,10 @@ from rcatools.diagnosis.checks import observe_all
 from rcatools.diagnosis.claims import judge_claims
 from rcatools.diagnosis.environment import document
 from rcatools.diagnosis.investigation import Investigation
-from rcatools.diagnosis.records import Diagnosis, HypothesisResult, PublishedNumber
+from rcatools.diagnosis.records import Diagnosis, HypothesisResult
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.verdicts import judge_hypotheses, judge_links
+from rcatools.errors import InputError
 from rcatools.recording import Recording
 
 
@@ -22,6 +24,9 @@ def judge(
     investigation: Investigation,
     recordings: Sequence[Recording],
     tables: Mapping[str, pd.DataFrame] | None = None,
+    *,
+    margin: float | None = None,
+    without: Collection[str] = (),
 ) -> Diagnosis:
     """Judge an investigation from its evidence; the same input gives the same diagnosis.
 
@@ -30,11 +35,34 @@ def judge(
         recordings: recordings in order of weight. The first decides the device; others of the same device add
             arms; those of another device are listed and not mixed in.
         tables: tables by the names that the investigation declares, beside or instead of its own.
+        margin: another margin than the one declared before the first run; the diagnosis says so.
+        without: arms to judge without, to see what rests on them.
 
     Raises:
-        InputError: a table lacks a row, column or number that the investigation names.
+        InputError: a table lacks a row, column or number that the investigation names, or the margin is not
+            between 0 and 1.
     """
-    return diagnose(Case(investigation, recordings, tables))
+    if margin is not None and not 0 < margin < 1:
+        raise InputError(f"the margin must lie between 0 and 1 (0.01 = 1 %), got {margin}")
+    kept = [without_arms(recording, without) for recording in recordings] if without else recordings
+    return diagnose(Case(investigation, kept, tables, margin=margin))
+
+
+def without_arms(recording: Recording, names: Collection[str]) -> Recording:
+    """The recording as if these arms had not been run."""
+
+    def rest(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[~frame["arm"].isin(list(names))]
+
+    return replace(
+        recording,
+        runs=rest(recording.runs),
+        samples=rest(recording.samples),
+        kernels=rest(recording.kernels),
+        snapshots={arm: path for arm, path in recording.snapshots.items() if arm not in names},
+        traces={arm: path for arm, path in recording.traces.items() if arm not in names},
+        warnings=(*recording.warnings, f"judged without {', '.join(sorted(names))}"),
+    )
 
 
 def judge_causes(
@@ -65,7 +93,11 @@ def diagnose(case: Case) -> Diagnosis:
         title=spec.title,
         question=" ".join(spec.question.split()),
         answer=answer.answer(case, effect, hypotheses),
-        details=answer.details(case, hypotheses, chain, noise, planted, open_questions),
+        details=(
+            *([chain] if chain else []),
+            *answer.details(case, hypotheses, open_questions),
+            *answer.quality(noise, planted),
+        ),
         effect=effect,
         noise=noise,
         sensitive=sensitive,
@@ -81,9 +113,7 @@ def diagnose(case: Case) -> Diagnosis:
         plants=planted,
         kernels=rows.kernels(case),
         reconcile=mechanisms.reconciliations(case, how),
-        published=tuple(
-            PublishedNumber(p.id, p.source, p.url, p.label, p.value, p.unit, p.note) for p in spec.published
-        ),
+        published=rows.published(case),
         open=open_questions,
         environment=document(case),
         reproduce=spec.reproduce or f"rcatools report {spec.slug}",
@@ -100,7 +130,7 @@ def _warnings(case: Case) -> tuple[str, ...]:
         if len(failed):
             kinds = ", ".join(f"{n} {kind}" for kind, n in failed["outcome"].value_counts().items())
             found.append(f"{recording.name}: runs without a result are left out and counted: {kinds}")
-        declared = float(recording.manifest.margin)
+        declared = recording.manifest.margin
         if declared != case.margin:
             found.append(
                 f"{recording.name} declared a margin of {declared:g} before its first run; this verdict uses {case.margin:g}"

@@ -9,7 +9,7 @@
     hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests, allows}
     plants:        arm -> mechanisms it may be taken for
     claims:        {id, source, url, date, text, published, environment, cause, judged, pending}
-    published:     {id, source, url, label, value, unit, note}
+    published:     name of the table of published numbers (id, source, url, label, value, unit, note)
     open:          {text, run, needs}
     reproduce:     one command
 
@@ -84,7 +84,7 @@ class Hypothesis(_Form, frozen=True, kw_only=True):
     mechanism: str = ""
     group: str = "cause"
     source: str = ""
-    null: bool = False
+    is_null: bool = False
     predicts: Expectations
     suggests: Expectations = {}
     allows: Expectations = {}
@@ -148,7 +148,8 @@ Judged = ByEffect | ByObservation | ByHypothesis | ByDeltas | BySpeaksAbout | By
 
 class Claim(_Form, frozen=True, kw_only=True):
     """A published claim with its source. ``environment``: what is known of where it was measured; the key
-    "code" with "uncommitted" says that the measured code is in no commit."""
+    "code" with "uncommitted" says that the measured code is in no commit. ``reading``: a sentence to add, by the
+    status it belongs to."""
 
     id: str
     text: str
@@ -159,20 +160,8 @@ class Claim(_Form, frozen=True, kw_only=True):
     date: str = ""
     environment: dict[str, str] = {}
     cause: str = ""
-    reading: str = ""
+    reading: dict[str, str] = {}
     pending: str = ""
-
-
-class Published(_Form, frozen=True, kw_only=True):
-    """A number from elsewhere."""
-
-    id: str
-    source: str
-    label: str
-    value: float
-    unit: str
-    url: str = ""
-    note: str = ""
 
 
 class Open(_Form, frozen=True, kw_only=True):
@@ -197,7 +186,7 @@ class Spec(_Form, frozen=True, kw_only=True):
     tables: dict[str, str] = {}
     plants: dict[str, list[str]] = {}
     claims: list[Claim] = []
-    published: list[Published] = []
+    published: str = ""
     open: list[Open] = []
     reproduce: str = ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import operator
 import re
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from rcatools.diagnosis.investigation import (
     expectations,
     outcomes_of,
 )
-from rcatools.diagnosis.records import Mechanism
+from rcatools.diagnosis.records import ClaimStatus, Mechanism
 from rcatools.diagnosis.vocabulary import Quantity
 from rcatools.errors import InputError, UnknownNameError, UnsafeInputError
 
@@ -224,6 +225,9 @@ def _check_names(spec: Spec, source: str) -> None:
             raise UnknownNameError(f"hypothesis in {source} at claims[{i}]", judged.hypothesis, hypotheses)
         if isinstance(judged, BySpeaksAbout) and judged.claim not in claims:
             raise UnknownNameError(f"claim in {source} at claims[{i}]", judged.claim, claims)
+        for status in claim.reading:
+            if status not in set(ClaimStatus):
+                raise UnknownNameError(f"status in {source} at claims[{i}].reading", status, set(ClaimStatus))
     for name, kinds in spec.plants.items():
         for kind in kinds:
             if kind not in set(Mechanism):
@@ -231,6 +235,8 @@ def _check_names(spec: Spec, source: str) -> None:
     for name, file in spec.tables.items():
         if file and not _TABLE_NAME.fullmatch(file):
             raise InputError(f"{source}: tables.{name} must be the name of a CSV file in the same folder")
+    if spec.published and spec.published not in spec.tables:
+        raise UnknownNameError(f"table in {source} at published", spec.published, spec.tables)
     for place, name in _table_references(spec, ""):
         if name not in spec.tables:
             raise UnknownNameError(f"table in {source} at {place}", name, spec.tables)
@@ -283,7 +289,14 @@ def _read_tables(spec: Spec, folder: Path, source: str) -> dict[str, pd.DataFram
         if path.stat().st_size > MAX_TABLE_BYTES:
             raise UnsafeInputError(f"{file} is larger than {MAX_TABLE_BYTES} bytes")
         try:
-            tables[name] = pd.read_csv(path, comment="#")
+            tables[name] = read_table(path)
         except (ValueError, UnicodeDecodeError) as error:
             raise InputError(f"{file} is not a readable CSV table ({str(error).splitlines()[0]})") from None
     return tables
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV table whose first lines may be comments that start with "#"; a "#" further on is text."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    comments = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return pd.read_csv(io.StringIO("".join(lines[comments:])))

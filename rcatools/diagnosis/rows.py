@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,13 +11,14 @@ import pandas as pd
 from rcatools import units
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_kernels import declared_kernels, per_step
-from rcatools.diagnosis.records import ArmEstimate, FixResult, KernelResult, Noise
+from rcatools.diagnosis.records import ArmEstimate, FixResult, KernelResult, Noise, PublishedNumber
+from rcatools.errors import InputError
 from rcatools.recording import Recording
 from rcatools.stats.multiplicity import discoveries
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Comparison, Verdict
 
-EQUAL_OUTPUT = 0.0
+PUBLISHED_COLUMNS = ("id", "source", "url", "label", "value", "unit", "note")
 
 
 def estimate_of(case: Case, comparison: Comparison, recording: Recording, metric: str) -> ArmEstimate:
@@ -106,8 +108,6 @@ def fixes(case: Case) -> tuple[FixResult, ...]:
 
 
 def _marked(row: FixResult, best: FixResult | None) -> FixResult:
-    from dataclasses import replace
-
     return replace(row, best=best is not None and row.arm == best.arm)
 
 
@@ -202,7 +202,7 @@ def _kernel_rows(
     ]
     ratios = [item.estimate.ratio for item in compared]
     p_values = [math.nan if item.p_value is None else item.p_value for item in compared]
-    found = discoveries(ratios, p_values, min_effect=case.margin) if names else []
+    found = [bool(v) for v in discoveries(ratios, p_values, min_effect=case.margin)] if names else []
     rows = []
     for name, item, shown in zip(names, compared, found, strict=True):
         base_us = float(np.exp(base[name].median()))
@@ -220,7 +220,7 @@ def _kernel_rows(
                 ci_high=item.estimate.ci_high,
                 mde=item.mde,
                 share=base_us * times / case.step_us if times and case.step_us else None,
-                verdict=_kernel_verdict(item, shown=bool(shown)),
+                verdict=_kernel_verdict(item, shown=shown),
             )
         )
     return tuple(sorted(rows, key=lambda row: -(row.share or 0.0)))
@@ -230,3 +230,26 @@ def _kernel_verdict(item: Comparison, *, shown: bool) -> str:
     if item.verdict in (Verdict.SLOWER, Verdict.FASTER) and not shown:
         return Verdict.UNDECIDED.value
     return item.verdict.value
+
+
+def published(case: Case) -> tuple[PublishedNumber, ...]:
+    """The table of published numbers, row by row; InputError where a column is missing."""
+    name = case.spec.published
+    if not name or name not in case.tables:
+        return ()
+    table = case.tables[name]
+    missing = [column for column in PUBLISHED_COLUMNS if column not in table.columns]
+    if missing:
+        raise InputError(f"table {name} of published numbers lacks {', '.join(missing)}")
+    return tuple(
+        PublishedNumber(
+            id=str(row["id"]),
+            source=str(row["source"]),
+            url=str(row["url"]),
+            label=str(row["label"]),
+            value=float(row["value"]),
+            unit=str(row["unit"]),
+            note="" if pd.isna(row["note"]) else str(row["note"]),
+        )
+        for row in table.to_dict("records")
+    )

@@ -4,8 +4,8 @@ The rule for a hypothesis:
 
 * contradicted, if a necessary prediction fails: its outcome is definite (within the detection limit) and
   another one;
-* supported, if none fails and every rival is either contradicted or told apart from it by a prediction that
-  holds here and that the rival does not share;
+* supported, if every necessary prediction that was tested holds, and every rival is either contradicted or told
+  apart from it by a prediction that holds here and that the rival does not share;
 * not tested, if no prediction was tested; undecided otherwise, with the run that would tell it from its rivals.
 
 If two rivals pass, neither is supported: the recordings do not tell them apart, or both act.
@@ -174,7 +174,14 @@ def _passes(
 ) -> bool:
     if hypothesis.id in fallen or not any(p.holds and p.distinct_from for p in predictions):
         return False
+    if any(_unclear(p) for p in predictions):
+        return False
     return not _not_told_apart(investigation.rivals(hypothesis), predictions, fallen)
+
+
+def _unclear(prediction: PredictionResult) -> bool:
+    """Necessary and tested, but the data do not decide it."""
+    return prediction.necessary and prediction.holds is None and bool(prediction.places)
 
 
 def _not_told_apart(
@@ -215,6 +222,9 @@ def _status(
     if all(p.holds is None for p in predictions):
         reasons = list(dict.fromkeys(p.reason for p in predictions if p.reason))
         return Status.NOT_TESTED, "; ".join(reasons[:3])
+    unclear = [f"{p.text} ({p.reason or p.observed})" for p in predictions if _unclear(p)]
+    if unclear:
+        return Status.UNDECIDED, f"it needs, and the data do not decide: {'; '.join(unclear)}"
     apart = {rival for p in predictions if p.holds for rival in p.distinct_from}
     shared = [rival for rival in rivals if rival not in fallen | apart]
     if shared:

@@ -146,8 +146,9 @@ class DeltaFit(Check, frozen=True, kw_only=True, tag="delta_fit"):
     """Intercept or slope of delta = a + b x base duration over isolated kernels, fitted in every block.
 
     The intercept (us per kernel) is a fixed cost, the slope a share of the duration: a fixed cost makes short
-    kernels look hit and long ones not. ``at_least`` (us, or a share) is what counts as growth; by default half of
-    the effect per kernel for the intercept, half of the effect for the slope, never less than the margin.
+    kernels look hit and long ones not. With ``bound`` the slope is that class's own: bandwidth-bound and
+    compute-bound kernels each get one, the fixed cost is common. ``at_least`` (us, or a share) is what counts as
+    growth; by default half of the effect (per kernel for the intercept), never less than the margin.
     """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
@@ -156,7 +157,7 @@ class DeltaFit(Check, frozen=True, kw_only=True, tag="delta_fit"):
         "shrinks": "the term is below minus the smallest that counts",
     }
     term: Literal["intercept", "slope"]
-    bound: Literal["", "bandwidth", "compute", "latency"] = ""
+    bound: Literal["", "bandwidth", "compute"] = ""
     kernels: list[str] = []
     arm: str = ""
     against: str = ""
