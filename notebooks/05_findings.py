@@ -31,6 +31,15 @@ from rcatools.report import figures, present, session
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
 # %% [markdown]
+# ## The effect
+#
+# The suspect, the repeat of the baseline and the fix variants; the band is the margin, so another margin moves it.
+
+# %%
+case.show(case.document["answer"])
+case.show(figures.fixes(case.document, case.margin))
+
+# %% [markdown]
 # ## The causal chain
 #
 # Every link is tested by itself. The first that is not shown ends the chain as a cause, even where the last number falls.
