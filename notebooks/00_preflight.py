@@ -45,11 +45,7 @@ case.show(present.recordings(case.document))
 # The same build measured twice in each block, in separate processes. What differs here is noise.
 
 # %%
-case.show(
-    figures.baseline_series(
-        case.measured, case.recording, case.facts.metric, [case.facts.baseline, *case.facts.repeats]
-    )
-)
+case.show(figures.baseline_series(case.measured, case.facts))
 
 # %% [markdown]
 # ## The ceilings

@@ -36,7 +36,7 @@ case = session.open_case(investigation, recordings, margin=margin, drop_arms=dro
 # Each tick is one block: the arm and the baseline, run minutes apart in processes of their own.
 
 # %%
-case.show(figures.blocks(case.measured, case.recording, case.facts.metric, case.facts.baseline, case.margin))
+case.show(figures.blocks(case.document, case.measured, case.facts))
 
 # %% [markdown]
 # ## Every arm against the baseline

@@ -55,14 +55,16 @@ case.show(case.document["chain"]["text"])
 
 # %%
 case.show(present.hypotheses(case.document))
-case.show(present.matrix(case.document))
+for group in present.groups(case.document):
+    case.show(present.matrix(case.document, group, tested_only=True))
 
 # %% [markdown]
 # ## What each cause predicted, and what was seen
 
 # %%
 for cause in case.document["hypotheses"]:
-    case.show(present.predictions(cause))
+    case.show(present.predictions(cause, short=True))
+case.show(present.observations(case.document))
 
 # %% [markdown]
 # ## Published claims

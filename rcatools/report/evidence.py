@@ -24,9 +24,8 @@ from rcatools.errors import InputError, UnknownNameError
 from rcatools.recording import Recording, open_recording
 from rcatools.recording.writer import write_json
 from rcatools.report.locate import investigation_folder, recording_folders
-from rcatools.report.measured import Measured, load_measured, measure_tables
+from rcatools.report.measured import Facts, Measured, load_measured, measure_tables
 from rcatools.report.safe import harmless
-from rcatools.report.sections import Facts
 
 FOLDER = "evidence"
 

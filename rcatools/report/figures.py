@@ -11,7 +11,7 @@ import pandas as pd
 from rcatools import units
 from rcatools.report import words
 from rcatools.report.charts import Bars, Curve, Forest, Interval, Strip, numbered_families
-from rcatools.report.measured import Measured
+from rcatools.report.measured import Facts, Measured
 
 Document = Mapping[str, Any]
 CHANGE_AXIS = "time against the baseline (right is slower)"
@@ -208,13 +208,15 @@ def stream_name(handle: Any) -> str:
     return "default stream" if number == 0 else f"stream …{number & 0xFFFFF:05x}"
 
 
-def blocks(measured: Measured, recording: str, metric: str, baseline: str, margin: float | None) -> Strip:
+def blocks(document: Document, measured: Measured, facts: Facts) -> Strip:
     """Every block's ratio to the baseline, arm by arm."""
-    table = ratios(measured, recording, metric, baseline)
+    table = ratios(measured, facts.recording, facts.metric, facts.baseline)
+    declared = [item["arm"] for item in document["arms"] if item["arm"] in table.columns]
+    table = table[[*declared, *(arm for arm in table.columns if arm not in declared)]]
     rows = tuple(
         (str(arm), tuple(float(value) for value in table[arm].dropna()))
         for arm in table.columns
-        if arm != baseline
+        if arm != facts.baseline
     )
     return Strip(
         "blocks",
@@ -222,7 +224,7 @@ def blocks(measured: Measured, recording: str, metric: str, baseline: str, margi
         "One tick per block: step time of the arm over the baseline of the same block. Nothing is left out.",
         CHANGE_AXIS,
         rows,
-        band=margin,
+        band=facts.margin,
     )
 
 
@@ -237,12 +239,13 @@ def ratios(measured: Measured, recording: str, metric: str, baseline: str) -> pd
     return table.div(table[baseline], axis=0) - 1
 
 
-def baseline_series(measured: Measured, recording: str, metric: str, arms: Sequence[str]) -> Curve:
-    """Step time of the baseline and its repeat over blocks, against the baseline's own median."""
+def baseline_series(measured: Measured, facts: Facts) -> Curve:
+    """Step time of the baseline and its repeats over blocks, against the baseline's own median."""
+    arms = [facts.baseline, *facts.repeats]
     chosen = measured.blocks[
-        (measured.blocks["recording"] == recording) & (measured.blocks["metric"] == metric)
+        (measured.blocks["recording"] == facts.recording) & (measured.blocks["metric"] == facts.metric)
     ]
-    first = chosen[chosen["arm"] == arms[0]]["value"] if len(arms) else chosen["value"]
+    first = chosen[chosen["arm"] == arms[0]]["value"]
     middle = float(first.median()) if len(first) else float("nan")
     series = []
     for arm in arms:

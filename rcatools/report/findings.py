@@ -109,9 +109,9 @@ def _parts(document: Document) -> list[_Part]:
         _Part("### Causal chain", lambda rows: _chain(document, rows)),
         _Part("### Rival causes", lambda rows: _causes(document, rows)),
         _Part("", lambda rows: _fold_predictions(document, rows), 3),
-        _Part("### Fix variants", lambda rows: _table(present.fixes(document), rows), 1),
+        _Part("### Fix variants", lambda rows: _table(present.fixes(document, bars=True), rows), 1),
         _Part("### Live check", lambda rows: _live(document)),
-        _Part("", lambda rows: _fold(present.arms(document), rows), 3),
+        _Part("", lambda rows: _fold(present.arms(document, bars=True), rows), 3),
         _Part("", lambda rows: _fold(present.mechanisms(document), rows), 4),
         _Part("", lambda rows: _fold(present.reconcile(document), rows), 4),
         _Part("", lambda rows: _fold(present.kernels(document), rows), 4),
@@ -181,26 +181,33 @@ def _causes(document: Document, rows: int | None) -> str:
         lines.append("**Ruled out, and by what:**")
         items = []
         for item in ruled_out:
-            failed = [p for p in item["predictions"] if p["holds"] is False]
+            failed = [p for p in item["predictions"] if p["holds"] is False and p["necessary"]]
             seen = "; ".join(
-                f"{md(p['text'])}: {md(p['observed'])} ({md(p['evidence'])})" for p in failed[:3]
+                f"{md(p['text'])}: {md(p['observed'])} ({md(p['evidence'])})" for p in failed[:2]
             )
-            items.append(f"- {md(item['title'])}: {seen or md(item['reason'])}")
+            items.append(f"- {md(words.capital(item['title']))}: {seen or md(item['reason'])}")
         lines.append("\n".join(items))
     decide = [item for item in document["hypotheses"] if item["decide"]]
     if decide:
         lines.append("**What would decide:**")
-        lines += [f"{md(item['title'])}\n{md_block(item['decide']['run'], 'sh')}" for item in decide]
+        lines += [
+            f"{md(words.capital(item['title']))}: {md(item['decide']['text'])}\n\n{md_block(item['decide']['run'], 'sh')}"
+            for item in decide
+        ]
     return "\n\n".join(lines)
 
 
 def _fold_predictions(document: Document, rows: int | None) -> str:
-    folds = [_fold(present.matrix(document), rows)]
-    folds += [
-        _fold(present.predictions(item), rows, f"Predictions of: {item['title']}")
-        for item in document["hypotheses"]
-        if item["predictions"]
+    folds = [
+        _fold(present.matrix(document, group), rows, f"Evidence matrix, {group.replace('_', ' ')}")
+        for group in present.groups(document)
     ]
+    folds.append(_fold(present.observations(document), rows))
+    for item in document["hypotheses"]:
+        if item["predictions"]:
+            table = _table(present.predictions(item, short=True), rows)
+            title = f"Predictions of: {item['title']} ({len(item['predictions'])})"
+            folds.append(fold(title, f"{md(item['reason'])}\n\n{table}"))
     return "\n\n".join(part for part in folds if part)
 
 

@@ -36,6 +36,25 @@ SMALLEST_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What figures must know of the first recording and the investigation.
+
+    Attributes:
+        recording: name of the recording that decides the device.
+        metric: the declared metric.
+        baseline: the baseline arm.
+        margin: the equivalence margin as a fraction, None where unknown.
+        repeats: arms of the same build as the baseline (A/A).
+    """
+
+    recording: str = ""
+    metric: str = ""
+    baseline: str = ""
+    margin: float | None = None
+    repeats: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Measured:
     """Tables over all recordings; each has the columns of COLUMNS, times in microseconds, sizes in bytes.
 

@@ -14,12 +14,12 @@ import jinja2
 from markupsafe import Markup
 
 from rcatools import __version__, units
-from rcatools.report import words
+from rcatools.report import present, words
 from rcatools.report.charts import Chart
-from rcatools.report.measured import Measured
+from rcatools.report.measured import Facts, Measured
 from rcatools.report.plot import figure
 from rcatools.report.safe import harmless
-from rcatools.report.sections import Builder, Facts
+from rcatools.report.sections import Builder
 from rcatools.report.theme import DARK, FONT, LIGHT, css_variables
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -29,6 +29,7 @@ VERDICT_WORDS = {
     "equivalent": "≈ Equivalent within the margin",
     "undecided": "? Undecided",
 }
+SHOWN_DETAILS = 4
 
 Document = Mapping[str, Any]
 
@@ -44,7 +45,8 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
         "title": document["title"],
         "question": document["question"],
         "answer": document["answer"],
-        "details": document["details"],
+        "details": [words.sentence(text) for text in document["details"][:SHOWN_DETAILS]],
+        "more": [words.sentence(text) for text in document["details"][SHOWN_DETAILS:]],
         "warnings": document["warnings"],
         "device": document["environment"].get("device") or "",
         "tone": words.VERDICT_TONE.get(effect.get("verdict", ""), "open"),
@@ -103,9 +105,10 @@ def _tiles(document: Document) -> list[dict[str, str]]:
                 else "'no difference' cannot be relied on",
             }
         )
-    stands = [item["title"] for item in document["hypotheses"] if item["status"] == "supported"]
-    if document["hypotheses"]:
-        tiles.append({"name": "Cause that stands", "value": ", ".join(stands) or "none yet", "note": ""})
+    for group, items in present.groups(document).items():
+        stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
+        name = f"{words.capital(group.replace('_', ' '))} that stands"
+        tiles.append({"name": name, "value": ", ".join(stands) or "none yet", "note": "", "words": "yes"})
     return tiles
 
 

@@ -11,8 +11,7 @@ from rcatools.report.safe import plot_text
 from rcatools.report.theme import FONT, LIGHT, Palette
 
 ROW_PX, FRAME_PX = 26, 92
-_SCALE = {"change": 100.0, "share": 100.0}
-_SUFFIX = {"change": " %", "share": " %"}
+_PERCENT = (100.0, " %")
 
 
 def figure(chart: Chart, palette: Palette = LIGHT) -> go.Figure:
@@ -36,6 +35,8 @@ def figure(chart: Chart, palette: Palette = LIGHT) -> go.Figure:
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "traceorder": "normal"},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": palette.muted, "activecolor": palette.ink},
     )
+    made.update_xaxes(title_font={"size": 12, "color": palette.muted}, tickfont={"size": 12})
+    made.update_yaxes(title_font={"size": 12, "color": palette.muted}, tickfont={"size": 12})
     axis = {"gridcolor": palette.line, "zeroline": False, "automargin": True, "linecolor": palette.line}
     made.update_xaxes(**axis)
     made.update_yaxes(**axis)
@@ -43,7 +44,29 @@ def figure(chart: Chart, palette: Palette = LIGHT) -> go.Figure:
 
 
 def _unit(chart: Chart) -> tuple[float, str]:
-    return _SCALE.get(chart.unit, 1.0), _SUFFIX.get(chart.unit, "")
+    """Factor and suffix of the value axis; sizes and times get the prefix that suits the largest value."""
+    largest = max((abs(value) for value in _values(chart)), default=0.0)
+    if chart.unit in {"change", "share"}:
+        return _PERCENT
+    if chart.unit == "bytes":
+        steps = ((2**30, " GiB"), (2**20, " MiB"), (2**10, " KiB"))
+        return next(((1 / size, suffix) for size, suffix in steps if largest >= size), (1.0, " B"))
+    if chart.unit == "us":
+        return (1e-3, " ms") if largest >= 1e4 else (1.0, " us")
+    return 1.0, ""
+
+
+def _values(chart: Chart) -> list[float]:
+    found: list[float | None] = []
+    if isinstance(chart, Forest):
+        found = [value for row in chart.rows for value in (row.value, row.low, row.high)]
+    elif isinstance(chart, Bars):
+        found = [sum(value for value in values if value) for _, values in chart.rows]
+    elif isinstance(chart, Strip):
+        found = [value for _, values in chart.rows for value in values]
+    else:
+        found = [point.value for _, points in chart.series for _, point in points]
+    return [value for value in found if value is not None]
 
 
 def _rows_layout(chart: Forest | Bars | Strip, labels: list[str]) -> dict[str, Any]:
@@ -194,8 +217,16 @@ def _curve(chart: Curve, palette: Palette) -> go.Figure:
         )
     made.update_layout(
         height=360,
-        xaxis={"title": {"text": plot_text(chart.x_axis)}, "type": "log" if chart.log_x else "linear"},
+        xaxis={"title": {"text": plot_text(chart.x_axis)}, **_x_ticks(chart)},
         yaxis={"title": {"text": plot_text(chart.axis)}, "ticksuffix": suffix},
     )
     _reference(made, chart.band, scale, palette, vertical=False)
     return made
+
+
+def _x_ticks(chart: Curve) -> dict[str, Any]:
+    """A logarithmic axis is marked at the measured places only."""
+    if not chart.log_x:
+        return {"type": "linear"}
+    places = sorted({x for _, points in chart.series for x, _ in points})
+    return {"type": "log", "tickvals": places, "ticktext": [f"{x:g}" for x in places], "minor": {"ticks": ""}}

@@ -24,95 +24,167 @@ def links(document: Document) -> Table:
     return make("Causal chain", ["Link", "What must be seen", "Verdict", "Evidence", "As a cause"], rows)
 
 
-def hypotheses(document: Document) -> Table:
-    """Every rival cause with its status and why."""
-    rows = []
+STATUS_ORDER = ("supported", "undecided", "not_tested", "contradicted")
+
+
+def groups(document: Document) -> dict[str, list[Mapping[str, Any]]]:
+    """Hypotheses by group, in declared order of the groups, those that stand first."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for item in document["hypotheses"]:
-        decide = item["decide"]["text"] if item["decide"] else ""
-        rows.append([item["title"], words.status_cell(item["status"]), item["reason"], decide])
-    return make("Rival causes", ["Cause", "Status", "Because", "What would decide"], rows)
+        found.setdefault(item["group"], []).append(item)
+
+    def place(item: Mapping[str, Any]) -> int:
+        return STATUS_ORDER.index(item["status"]) if item["status"] in STATUS_ORDER else len(STATUS_ORDER)
+
+    return {group: sorted(items, key=place) for group, items in found.items()}
 
 
-def predictions(hypothesis: Mapping[str, Any]) -> Table:
-    """What one cause predicts, and what was seen."""
+def hypotheses(document: Document) -> Table:
+    """Every rival explanation with its status, in short; the full reasons stand with its predictions."""
+    grouped = groups(document)
+    several = len(grouped) > 1
+    rows = []
+    for group, items in grouped.items():
+        for item in items:
+            row = [words.capital(item["title"]), words.status_cell(item["status"]), because(item)]
+            rows.append([words.capital(group.replace("_", " ")), *row] if several else row)
+    columns = ["Explanation", "Status", "Because"]
+    return make("Rival causes", ["Of", *columns] if several else columns, rows)
+
+
+def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
+    """The predictions that carry a status, in short."""
+    predictions = hypothesis["predictions"]
+    failed = [item for item in predictions if item["holds"] is False and item["necessary"]]
+    held = [item for item in predictions if item["holds"] is True]
+    untested = sum(1 for item in predictions if item["holds"] is None)
+    if hypothesis["status"] == "contradicted" and failed:
+        told = [
+            f"{item['text']}: expected {item['expected']}, seen {words.outcome(item['observed'])}"
+            for item in failed
+        ]
+        return _few(told, most, "further predictions fail")
+    if hypothesis["status"] == "supported" and held:
+        distinct = [item for item in held if item["distinct_from"]] or held
+        told = [f"{item['text']}: {words.outcome(item['observed'])}" for item in distinct]
+        counts = f"{len(held)} predictions hold, none that is necessary fails"
+        return f"{_few(told, most, 'more')}. {counts}" + (f", {untested} not tested" if untested else "")
+    return str(hypothesis["reason"])
+
+
+def _few(told: list[str], most: int, rest: str) -> str:
+    shown = "; ".join(told[:most])
+    return shown if len(told) <= most else f"{shown}; {len(told) - most} {rest}"
+
+
+def predictions(hypothesis: Mapping[str, Any], *, short: bool = False) -> Table:
+    """What one cause predicts, and what was seen; ``short``: outcomes without figures and places."""
     rows = []
     for item in hypothesis["predictions"]:
         kind = "necessary" if item["necessary"] else "supporting"
-        if item["distinct_from"]:
+        if item["distinct_from"] and not short:
             kind += ", tells it from " + ", ".join(item["distinct_from"])
-        rows.append(
-            [
-                item["text"],
-                item["expected"],
-                item["observed"],
-                words.holds(item["holds"]),
-                kind,
-                item["evidence"],
-            ]
+        seen = words.outcome(item["observed"]) if short else item["observed"]
+        row = [item["text"], item["expected"], seen, words.holds(item["holds"]), kind]
+        rows.append(row if short else [*row, item["evidence"]])
+    columns = ["Prediction", "Expected", "Observed", "Holds", "Weight"]
+    return make(words.capital(hypothesis["title"]), columns if short else [*columns, "Where"], rows)
+
+
+def observations(document: Document) -> Table:
+    """Every check that was asked for, with its figures and the place where anyone can see them."""
+    rows = []
+    for item in document["observations"]:
+        outcome = (
+            Cell("– not tested", tone="open")
+            if item["outcome"] is None
+            else Cell(item["outcome"].replace("_", " "))
         )
-    columns = ["Prediction", "Expected", "Observed", "Holds", "Weight", "Where"]
-    return make(str(hypothesis["title"]), columns, rows)
+        places = "; ".join(
+            dict.fromkeys(
+                ", ".join(
+                    part for part in (e["recording"], e["source"], "/".join(e["arms"]), e["notebook"]) if part
+                )
+                for e in item["evidence"]
+            )
+        )
+        rows.append([item["text"], outcome, item["observed"] or item["reason"], places])
+    return make("Every check", ["Check", "Outcome", "Seen", "Where"], rows)
 
 
-def matrix(document: Document) -> Table:
-    """Observations down, causes across: which prediction holds or fails where."""
-    causes = [item for item in document["hypotheses"] if item["predictions"]]
+def matrix(document: Document, group: str | None = None, *, tested_only: bool = False) -> Table:
+    """Observations down, explanations across: which prediction holds or fails where.
+
+    Args:
+        document: verdict.json.
+        group: only the explanations of this group.
+        tested_only: leave out observations that no run answered; the note counts them.
+    """
+    causes = [
+        item
+        for name, items in groups(document).items()
+        if group in (None, name)
+        for item in items
+        if item["predictions"]
+    ]
     cells: dict[str, dict[str, bool | None]] = {}
     for cause in causes:
         for item in cause["predictions"]:
             cells.setdefault(item["observation"], {})[cause["id"]] = item["holds"]
     known = {item["id"]: item for item in document["observations"]}
     rows = []
+    untested = 0
     for observation, by_cause in cells.items():
         item = known.get(observation)
+        if item is not None and item["outcome"] is None:
+            untested += 1
+            if tested_only:
+                continue
         marks: list[Cell | str] = [
             _mark(by_cause[cause["id"]]) if cause["id"] in by_cause else "" for cause in causes
         ]
-        seen = (item["observed"] or item["reason"]) if item else ""
-        rows.append([item["text"] if item else observation, seen, *marks])
-    columns = ["Observation", "Seen", *(str(cause["title"]) for cause in causes)]
-    note = (
-        "✓ seen as this cause predicts, ✗ not as it predicts, – not tested, empty: it predicts nothing here"
-    )
+        outcome = (item["outcome"] or "not tested").replace("_", " ") if item else ""
+        rows.append([item["text"] if item else observation, outcome, *marks])
+    columns = ["Observation", "Seen", *(words.capital(cause["title"]) for cause in causes)]
+    note = "✓ seen as this explanation predicts, ✗ not as it predicts, – not tested, empty: it predicts nothing here."
+    if tested_only and untested:
+        note += f" {untested} observations that no run answered are left out here."
     return make("Evidence matrix", columns, rows, note=note)
 
 
 def _mark(holds: bool | None) -> Cell:
     if holds is None:
         return Cell("–", tone="open")
-    return Cell("✓", tone="bad") if holds else Cell("✗", tone="calm")
+    return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
 
 
-def fixes(document: Document) -> Table:
-    """Fix variants: time, memory, correctness, verdict."""
+def fixes(document: Document, *, bars: bool = False) -> Table:
+    """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too."""
     scale = max((abs(item["ratio"] - 1) for item in document["fixes"] if item["ratio"]), default=0.0)
     rows = []
     for item in document["fixes"]:
+        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
+        gone = item["recovered"] if item["role"] != "suspect" else None
         rows.append(
             [
-                Cell(item["arm"] + (" (best)" if item["best"] else ""), code=not item["best"]),
-                item["summary"],
+                Cell(item["arm"], code=True),
+                item["summary"] + (" (best)" if item["best"] else ""),
+                words.verdict_cell(item["verdict"]),
                 words.effect(item),
-                words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8),
-                units.percent(item["recovered"]) if item["recovered"] is not None else units.NOT_AVAILABLE,
+                *bar,
+                units.percent(gone) if gone is not None else "",
                 _signed_bytes(item["memory_delta_bytes"]),
                 units.byte_size(item["live_bytes"]),
                 _correct(item),
-                words.verdict_cell(item["verdict"]),
             ]
         )
-    columns = [
-        "Arm",
-        "What it does",
-        "Time against baseline",
-        "−   0   +",
-        "Effect removed",
-        "Reserved against baseline",
-        "Left under the side stream",
-        "Output",
-        "Verdict",
-    ]
-    return make("Fix variants", columns, rows, numeric=(2, 4, 5, 6))
+    columns = ["Arm", "What it does", "Verdict", "Time", *(["−   0   +"] if bars else [])]
+    columns += ["Effect removed", "Reserved", "Left under side stream", "Output"]
+    first = 5 if bars else 4
+    note = "Time and reserved bytes are against the baseline; effect removed is the share of the suspect's effect that is gone."
+    return make(
+        "Fix variants", columns, rows, numeric=(3, first, first + 1, first + 2), note=note if rows else ""
+    )
 
 
 def _signed_bytes(value: int | None) -> str:
@@ -129,35 +201,29 @@ def _correct(item: Mapping[str, Any]) -> Cell:
     return Cell(f"differs ({units.significant(item['output_rel_error'], 2)} relative)", tone="bad")
 
 
-def arms(document: Document) -> Table:
-    """Every arm against the baseline."""
+def arms(document: Document, *, bars: bool = False) -> Table:
+    """Every arm against the baseline; ``bars``: a bar of characters too."""
     scale = max((abs(item["ratio"] - 1) for item in document["arms"] if item["ratio"]), default=0.0)
-    rows = [
-        [
-            Cell(item["arm"], code=True),
-            item["summary"],
-            words.effect(item),
-            words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8),
-            words.detection(item["mde"]),
-            str(item["n"]),
-            units.p_value(item["p_value"]),
-            words.verdict_cell(item["verdict"]),
-            words.reasons(item["reasons"]),
-        ]
-        for item in document["arms"]
-    ]
-    columns = [
-        "Arm",
-        "What it does",
-        "Time against baseline",
-        "−   0   +",
-        "Detection limit",
-        "Blocks",
-        "p",
-        "Verdict",
-        "Reasons",
-    ]
-    return make("All arms", columns, rows, numeric=(2, 4, 5, 6))
+    rows = []
+    for item in document["arms"]:
+        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
+        rows.append(
+            [
+                Cell(item["arm"], code=True),
+                item["summary"],
+                words.verdict_cell(item["verdict"]),
+                words.effect(item),
+                *bar,
+                words.detection(item["mde"]),
+                str(item["n"]),
+                units.p_value(item["p_value"]),
+                words.reasons(item["reasons"]),
+            ]
+        )
+    columns = ["Arm", "What it does", "Verdict", "Time against baseline", *(["−   0   +"] if bars else [])]
+    columns += ["Detection limit", "Blocks", "p", "Reasons"]
+    first = 5 if bars else 4
+    return make("All arms", columns, rows, numeric=(3, first, first + 1, first + 2))
 
 
 def kernels(document: Document) -> Table:

@@ -11,7 +11,7 @@ from rcatools import units
 from rcatools.report import answers, figures, present, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
-from rcatools.report.measured import Measured
+from rcatools.report.measured import Facts, Measured
 from rcatools.report.safe import clean
 from rcatools.report.svg import draw
 from rcatools.report.table import Cell, Table, make, to_html
@@ -31,17 +31,6 @@ class Section:
     sentences: Sequence[str] = ()
     blocks: list[str] = field(default_factory=list)
     chain: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the figures must know beside the document; taken from the manifest of the first recording."""
-
-    recording: str = ""
-    metric: str = ""
-    baseline: str = ""
-    margin: float | None = None
-    repeats: tuple[str, ...] = ()
 
 
 class Builder:
@@ -85,7 +74,7 @@ class Builder:
         )
 
     def _answer(self, notebook: str) -> list[str]:
-        return answers.ANSWERS[notebook](self.document, self.measured)
+        return [words.sentence(text) for text in answers.ANSWERS[notebook](self.document, self.measured)]
 
     def _chain(self) -> Section:
         ends = self.document["chain"]["ends_at"]
@@ -111,29 +100,35 @@ class Builder:
             "chain",
             "Causal chain",
             "Every link is tested by itself; the first that is not shown ends the chain as a cause.",
-            [text for text in [self.document["chain"]["text"]] if text],
+            [words.sentence(text) for text in [self.document["chain"]["text"]] if text],
             [folded("Evidence of every link", table)] if evidence else [],
             steps,
         )
 
     def _causes(self) -> Section:
-        blocks = (
-            [to_html(present.hypotheses(self.document), caption=False)] if self.document["hypotheses"] else []
-        )
-        matrix = present.matrix(self.document)
-        if matrix.rows:
-            blocks += [
-                "<h3>Evidence matrix</h3>",
-                f'<div class="matrix">{to_html(matrix, caption=False)}</div>',
-            ]
-        for item in self.document["hypotheses"]:
-            if item["predictions"]:
-                blocks.append(folded(f"Predictions of: {item['title']}", present.predictions(item)))
+        document = self.document
+        blocks = [to_html(present.hypotheses(document), caption=False)] if document["hypotheses"] else []
+        for item in document["hypotheses"]:
             if item["decide"]:
+                title = html.escape(clean(words.capital(item["title"])))
+                text = html.escape(clean(item["decide"]["text"]))
                 blocks.append(
-                    f"<p>{html.escape(clean(item['title']))}, what would decide: {html.escape(clean(item['decide']['text']))}</p>"
-                    + command(item["decide"]["run"])
+                    f"<p><strong>{title}</strong>, what would decide: {text}</p>{command(item['decide']['run'])}"
                 )
+        for group in present.groups(document):
+            matrix = present.matrix(document, group, tested_only=True)
+            if matrix.rows:
+                blocks.append(f"<h3>Evidence matrix: {html.escape(clean(group.replace('_', ' ')))}</h3>")
+                blocks.append(f'<div class="matrix">{to_html(matrix, caption=False)}</div>')
+        if document["observations"]:
+            blocks.append(
+                folded("Every check, tested or not, with its figures", present.observations(document))
+            )
+        for item in document["hypotheses"]:
+            if item["predictions"]:
+                reason = f"<p>{html.escape(clean(words.sentence(item['reason'])))}</p>"
+                title = f"Predictions of: {item['title']}"
+                blocks.append(folded(title, present.predictions(item), before=reason))
         return Section("causes", "Rival causes", answers.QUESTIONS["05_findings"], (), blocks)
 
     def _fixes(self) -> Section:
@@ -188,16 +183,12 @@ class Builder:
         facts = self.facts
         blocks = [self.figure(curve) for curve in figures.families(self.document, facts.margin)]
         blocks.append(self.figure(figures.arms(self.document, facts.margin)))
-        blocks.append(
-            self.figure(
-                figures.blocks(self.measured, facts.recording, facts.metric, facts.baseline, facts.margin)
-            )
-        )
+        blocks.append(self.figure(figures.blocks(self.document, self.measured, facts)))
         if self.document["arms"]:
             blocks.append(folded("All arms with detection limits and reasons", present.arms(self.document)))
         return Section(
             "arms",
-            "All arms",
+            "The effect, arm by arm",
             answers.QUESTIONS["01_reproduce"],
             self._answer("01_reproduce"),
             [b for b in blocks if b],
@@ -205,9 +196,12 @@ class Builder:
 
     def _claims(self) -> Section:
         blocks = []
-        for made in (present.claims(self.document), present.published(self.document)):
+        for made, caption in (
+            (present.claims(self.document), False),
+            (present.published(self.document), True),
+        ):
             if made.rows:
-                blocks.append(to_html(made))
+                blocks.append(to_html(made, caption=caption))
         differences = present.claim_differences(self.document)
         if differences.rows:
             blocks.append(folded(differences.title, differences))
@@ -229,8 +223,7 @@ class Builder:
         return Section("open", "Not tested", "", (), [to_html(table, caption=False)] if table.rows else [])
 
     def _preflight(self) -> Section:
-        arms = [self.facts.baseline, *self.facts.repeats]
-        chart = figures.baseline_series(self.measured, self.facts.recording, self.facts.metric, arms)
+        chart = figures.baseline_series(self.measured, self.facts)
         blocks = [self.figure(chart), to_html(present.environment(self.document), caption=False)]
         live = self.document.get("live")
         sentences = self._answer("00_preflight")
@@ -261,9 +254,10 @@ class Builder:
         return Section("data", "Raw data", "", (), blocks)
 
 
-def folded(title: str, table: Table) -> str:
-    """A table behind a summary."""
-    return f"<details><summary>{html.escape(clean(title))}</summary>{to_html(table, caption=False)}</details>"
+def folded(title: str, table: Table, before: str = "") -> str:
+    """A table behind a summary; ``before`` is HTML made of escaped text."""
+    body = before + to_html(table, caption=False)
+    return f"<details><summary>{html.escape(clean(title))}</summary>{body}</details>"
 
 
 def command(text: str) -> str:

@@ -17,7 +17,7 @@ LINK_TEXT = {
     "not_tested": "not tested",
 }
 LINK_SIGN = {"shown": "✓", "not_shown": "✗", "undecided": "?", "not_tested": "–"}
-LINK_TONE = {"shown": "bad", "not_shown": "good", "undecided": "open", "not_tested": "open"}
+LINK_TONE = {"shown": "yes", "not_shown": "calm", "undecided": "open", "not_tested": "open"}
 STATUS_TEXT = {
     "supported": "supported",
     "contradicted": "contradicted",
@@ -36,7 +36,7 @@ STATUS_SIGN = {
     "not_attributable": "?",
     "not_testable": "–",
 }
-STATUS_TONE = {"supported": "bad", "contradicted": "calm"}
+STATUS_TONE = {"supported": "yes", "contradicted": "calm"}
 MECHANISM_TEXT = {
     "none": "no difference",
     "more_kernels": "more kernels",
@@ -81,7 +81,23 @@ def holds(value: bool | None) -> Cell:
     """Whether a prediction holds."""
     if value is None:
         return Cell("– not tested", tone="open")
-    return Cell("✓ holds", tone="bad") if value else Cell("✗ fails", tone="calm")
+    return Cell("✓ holds", tone="yes") if value else Cell("✗ fails", tone="calm")
+
+
+def capital(text: str) -> str:
+    """A title with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def sentence(text: str) -> str:
+    """A sentence with its full stop."""
+    text = text.strip()
+    return text if not text or text[-1] in ".!?:" else f"{text}."
+
+
+def outcome(observed: str) -> str:
+    """The outcome in front of an observation's figures, such as "slower" of "slower: side against off ..."."""
+    return observed.partition(":")[0].replace("_", " ").strip()
 
 
 def effect(estimate: Mapping[str, Any]) -> str:
