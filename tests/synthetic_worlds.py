@@ -137,7 +137,12 @@ def truth_of(world: str, rng: np.random.Generator) -> Truth:
         return Truth(share, effect, "none", "launches", smaller_cache=(*slow, "fixed_kv_side", "kv_first"))
     if world == "placement":
         slow = (*STRANDED, "pad_untracked", "pad_side", "pad_default")
-        share |= dict.fromkeys(slow, 1.0) | {"dose_16": 0.3, "dose_512": 1.2, "dose_4096": 1.5, "side_ws_32": 0.6}
+        share |= dict.fromkeys(slow, 1.0) | {
+            "dose_16": 0.3,
+            "dose_512": 1.2,
+            "dose_4096": 1.5,
+            "side_ws_32": 0.6,
+        }
         return Truth(share, effect, "bandwidth", "kernels", moved=slow)
     if world == "cross_stream_wait":
         slow = [name for name in SIDE_PROFILES if name != "one_stream_side"] + ["cross_wait"]
@@ -258,14 +263,24 @@ def manifest(data: Synthetic, name: str) -> dict[str, Any]:
         "investigation": "capture-stream",
         "created_utc": "2026-12-01T00:00:00Z",
         "command": f"synthetic world {name}",
-        "device": {"backend": "cuda", "name": "Synthetic GPU", "arch": "sm_90", "memory_bytes": 150_000_000_000},
-        "environment": {"packages": {"torch": "2.11.0"}, "settings": {}, "code": {"commit": "0" * 40, "dirty": False}},
+        "device": {
+            "backend": "cuda",
+            "name": "Synthetic GPU",
+            "arch": "sm_90",
+            "memory_bytes": 150_000_000_000,
+        },
+        "environment": {
+            "packages": {"torch": "2.11.0"},
+            "settings": {},
+            "code": {"commit": "0" * 40, "dirty": False},
+        },
         "workload": {
             "name": "decode",
             "parameters": {},
             "tokens_per_step": 1,
             "kernels": [
-                {"name": k, "bound": b, "per_step": c, "bytes": 1, "flops": 1} for k, (b, c, _) in KERNELS.items()
+                {"name": k, "bound": b, "per_step": c, "bytes": 1, "flops": 1}
+                for k, (b, c, _) in KERNELS.items()
             ],
         },
         "design": {
@@ -284,7 +299,9 @@ def manifest(data: Synthetic, name: str) -> dict[str, Any]:
 def in_memory(data: Synthetic, name: str) -> tuple[Recording, dict[tuple[str, str], StepFigures]]:
     """A Recording without files, and its traces already reduced to steps."""
     n, blocks, count = data.samples.shape
-    arm, block, sample = (a.ravel() for a in np.meshgrid(range(n), range(blocks), range(count), indexing="ij"))
+    arm, block, sample = (
+        a.ravel() for a in np.meshgrid(range(n), range(blocks), range(count), indexing="ij")
+    )
     labels = np.array(data.arms, dtype=object)
     run_labels = np.array([[f"{b}-{a}" for b in range(blocks)] for a in data.arms], dtype=object)
     samples = pd.DataFrame(
@@ -299,7 +316,8 @@ def in_memory(data: Synthetic, name: str) -> tuple[Recording, dict[tuple[str, st
         }
     )
     facts = {
-        key: np.concatenate([np.asarray(data.facts[a][key]) for a in data.arms]) for key in data.facts[data.arms[0]]
+        key: np.concatenate([np.asarray(data.facts[a][key]) for a in data.arms])
+        for key in data.facts[data.arms[0]]
     }
     runs = pd.DataFrame(
         {
