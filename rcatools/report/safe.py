@@ -16,14 +16,12 @@ from typing import Any
 
 # ANSI: CSI and OSC sequences, and single-character escapes.
 _ANSI = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|.)?", re.S
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]+[0-~]|.)?",
+    re.S,
 )
-# C0 and C1 controls, soft hyphen, bidi marks and embeddings, zero-width characters, variation of reading
-# order, interlinear annotation, tag characters, lone surrogates, non-characters.
+# Letters and marks that show nothing; str.isprintable takes care of controls, bidi and zero-width characters.
 _INVISIBLE = re.compile(
-    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff\ud800-\udfff\ufffe\uffff]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 _SPACE = re.compile(r"[\s\x85\u2028\u2029]+")
 
@@ -59,8 +57,8 @@ def clean(text: Any, limit: int = 2000) -> str:
     """One line of visible text: no controls, escapes, invisible or direction-changing characters."""
     line = str(text)[: 20 * limit]
     line = _ANSI.sub("", line)
-    line = _INVISIBLE.sub("", line)
-    line = _SPACE.sub(" ", line).strip()
+    line = _SPACE.sub(" ", _INVISIBLE.sub("", line))
+    line = " ".join("".join(filter(str.isprintable, line)).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
