@@ -325,11 +325,11 @@ def sample_document() -> dict[str, Any]:
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """The same records or JSON with every free text changed; verdict words and ids of our vocabulary stay."""
+    """The same records or JSON with every text changed; members of enums and keys stay."""
     if isinstance(value, str) and not isinstance(value, r.StrEnum):
         return change(value)
     if isinstance(value, dict):
-        return {change(key): map_strings(item, change) for key, item in value.items()}
+        return {key: map_strings(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map_strings(item, change) for item in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

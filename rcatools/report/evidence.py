@@ -25,7 +25,7 @@ from rcatools.recording import Recording, open_recording
 from rcatools.recording.writer import write_json
 from rcatools.report.locate import investigation_folder, recording_folders
 from rcatools.report.measured import Facts, Measured, load_measured, measure_tables
-from rcatools.report.safe import harmless
+from rcatools.report.safe import clean, harmless
 
 FOLDER = "evidence"
 
@@ -118,7 +118,7 @@ def gather(asked: Inputs) -> Evidence:
     kept = [without_arms(recording, asked.drop_arms) for recording in opened]
     effect = declared.spec.effect
     facts = Facts(
-        recording=kept[0].name,
+        recording=clean(kept[0].name),
         metric=effect.metric,
         baseline=effect.baseline,
         margin=effect.margin,

@@ -13,6 +13,7 @@ from rcatools.report.safe import harmless, md, md_block, md_code, mermaid, web_a
 from rcatools.report.table import Table, to_markdown
 
 MAX_CHARACTERS = 60_000
+MOST_ROWS = 300
 CUT = "> **Cut to fit the size of an issue; the full report is in report.html.**"
 
 Document = Mapping[str, Any]
@@ -23,7 +24,7 @@ class _Part:
     """One section; parts of a higher ``priority`` number are shortened first."""
 
     title: str
-    render: Callable[[int | None], str]
+    render: Callable[[int], str]
     priority: int = 0
 
 
@@ -34,19 +35,20 @@ def render(document: Document, limit: int = MAX_CHARACTERS) -> str:
     """
     document = harmless(document)
     parts = _parts(document)
-    rows: dict[int, int | None] = dict.fromkeys(range(len(parts)))
-    text = _join(document, parts, rows)
+    head = _head(document)
+    rows: list[int] = [MOST_ROWS] * len(parts)
+    bodies = [part.render(MOST_ROWS) for part in parts]
+    text = _join(head, parts, bodies)
     for keep in (40, 12, 4, 0):
-        for priority in sorted({part.priority for part in parts}, reverse=True):
+        for priority in sorted({part.priority for part in parts} - {0}, reverse=True):
             if len(text) <= limit:
                 return text
             for index, part in enumerate(parts):
-                if part.priority == priority and priority > 0:
+                if part.priority == priority and rows[index] > keep:
                     rows[index] = keep
-            text = _join(document, parts, rows)
-    if len(text) <= limit:
-        return text
-    return _hard_cut(text, limit)
+                    bodies[index] = part.render(keep)
+            text = _join(head, parts, bodies)
+    return text if len(text) <= limit else _hard_cut(text, limit)
 
 
 def _hard_cut(text: str, limit: int) -> str:
@@ -70,10 +72,9 @@ def _hard_cut(text: str, limit: int) -> str:
     return "\n".join([*lines, *closing, "", CUT, ""])
 
 
-def _join(document: Document, parts: list[_Part], rows: Mapping[int, int | None]) -> str:
-    sections = [_head(document)]
-    for index, part in enumerate(parts):
-        body = part.render(rows[index])
+def _join(head: str, parts: list[_Part], bodies: list[str]) -> str:
+    sections = [head]
+    for part, body in zip(parts, bodies, strict=True):
         if body:
             sections.append(f"{part.title}\n\n{body}" if part.title else body)
     return "\n\n".join(sections) + "\n"
@@ -125,13 +126,13 @@ def _parts(document: Document) -> list[_Part]:
     ]
 
 
-def _table(table: Table, rows: int | None) -> str:
+def _table(table: Table, rows: int) -> str:
     if not table.rows:
         return ""
-    return to_markdown(table if rows is None else table.head(rows))
+    return to_markdown(table.head(rows))
 
 
-def _fold(table: Table, rows: int | None, title: str | None = None) -> str:
+def _fold(table: Table, rows: int, title: str | None = None) -> str:
     body = _table(table, rows)
     return fold(f"{title or table.title} ({len(table.rows)})", body) if body else ""
 
@@ -141,11 +142,11 @@ def fold(title: str, body: str) -> str:
     return f"<details>\n<summary>{md(title)}</summary>\n\n{body}\n\n</details>"
 
 
-def _chain(document: Document, rows: int | None) -> str:
+def _chain(document: Document, rows: int) -> str:
     if not document["links"]:
         return ""
     return "\n\n".join(
-        [chain_diagram(document), _table(present.links(document), None), md(document["chain"]["text"])]
+        [chain_diagram(document), _table(present.links(document), MOST_ROWS), md(document["chain"]["text"])]
     )
 
 
@@ -172,10 +173,10 @@ def _diagram_class(link: Mapping[str, Any]) -> str:
     return {"shown": "seen", "not_shown": "not"}.get(link["verdict"], "unclear")
 
 
-def _causes(document: Document, rows: int | None) -> str:
+def _causes(document: Document, rows: int) -> str:
     if not document["hypotheses"]:
         return ""
-    lines = [to_markdown(present.hypotheses(document))]
+    lines = [_table(present.hypotheses(document), MOST_ROWS)]
     ruled_out = [item for item in document["hypotheses"] if item["status"] == "contradicted"]
     if ruled_out:
         lines.append("**Ruled out, and by what:**")
@@ -197,7 +198,7 @@ def _causes(document: Document, rows: int | None) -> str:
     return "\n\n".join(lines)
 
 
-def _fold_predictions(document: Document, rows: int | None) -> str:
+def _fold_predictions(document: Document, rows: int) -> str:
     folds = [
         _fold(present.matrix(document, group), rows, f"Evidence matrix, {group.replace('_', ' ')}")
         for group in present.groups(document)
@@ -211,7 +212,7 @@ def _fold_predictions(document: Document, rows: int | None) -> str:
     return "\n\n".join(part for part in folds if part)
 
 
-def _claims(document: Document, rows: int | None) -> str:
+def _claims(document: Document, rows: int) -> str:
     if not document["claims"]:
         return ""
     parts = [_table(present.claims(document), rows), _fold(present.claim_differences(document), rows)]
@@ -224,9 +225,7 @@ def _claims(document: Document, rows: int | None) -> str:
     )
     sources = [f"- <{address}>" for address in addresses if address]
     if sources:
-        parts.append(
-            fold(f"Sources ({len(sources)})", "\n".join(sources[: rows if rows is not None else None]))
-        )
+        parts.append(fold(f"Sources ({len(sources)})", "\n".join(sources[:rows])))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -238,7 +237,7 @@ def _live(document: Document) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _raw(document: Document, rows: int | None) -> str:
+def _raw(document: Document, rows: int) -> str:
     parts = [_table(present.recordings(document), rows), _fold(present.hashes(document), rows)]
     return "\n\n".join(part for part in parts if part)
 

@@ -21,6 +21,7 @@ from rcatools.memory.owners import owners
 from rcatools.memory.read import load_snapshot
 from rcatools.recording import Recording
 from rcatools.recording.writer import write_bytes
+from rcatools.report.safe import clean
 from rcatools.trace.read import load_trace
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -93,7 +94,7 @@ def measure_tables(recordings: Sequence[Recording]) -> Measured:
     rows: dict[str, list[pd.DataFrame]] = {name: [] for name in COLUMNS}
     for recording in recordings:
         rows["blocks"].append(_blocks(recording))
-        rows["runs"].append(_simple_types(recording.runs).assign(recording=recording.name))
+        rows["runs"].append(_simple_types(recording.runs).assign(recording=clean(recording.name)))
         rows["kernels"].append(_kernels(recording))
         for arm, file in _in_declared_order(recording, recording.snapshots):
             try:
@@ -101,8 +102,8 @@ def measure_tables(recordings: Sequence[Recording]) -> Measured:
             except RcaError as error:
                 rows["problems"].append(_problem(recording, arm, file, error))
                 continue
-            rows["ledger"].append(balance.assign(recording=recording.name, arm=arm))
-            rows["pins"].append(pins.assign(recording=recording.name, arm=arm))
+            rows["ledger"].append(balance.assign(recording=clean(recording.name), arm=arm))
+            rows["pins"].append(pins.assign(recording=clean(recording.name), arm=arm))
         for arm, file in _in_declared_order(recording, recording.traces):
             try:
                 steps = step_figures(load_trace(file))
@@ -114,7 +115,7 @@ def measure_tables(recordings: Sequence[Recording]) -> Measured:
                     pd.DataFrame(
                         [
                             {
-                                "recording": recording.name,
+                                "recording": clean(recording.name),
                                 "arm": arm,
                                 "steps": steps.steps,
                                 "kernels": steps.kernels,
@@ -145,14 +146,14 @@ def _in_declared_order(recording: Recording, files: dict[str, Path]) -> list[tup
 def _blocks(recording: Recording) -> pd.DataFrame:
     samples = recording.samples[recording.samples["block"] >= 0]
     table = samples.groupby(["metric", "block", "order", "arm"], sort=True)["value"].median().reset_index()
-    return table.assign(recording=recording.name)
+    return table.assign(recording=clean(recording.name))
 
 
 def _kernels(recording: Recording) -> pd.DataFrame:
     if recording.kernels.empty:
         return recording.kernels
     table = recording.kernels.groupby(["arm", "kernel", "block"], sort=True)["us"].median().reset_index()
-    return table.assign(recording=recording.name)
+    return table.assign(recording=clean(recording.name))
 
 
 def _simple_types(frame: pd.DataFrame) -> pd.DataFrame:
@@ -187,4 +188,6 @@ def _snapshot(file: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _problem(recording: Recording, arm: str, file: Path, error: RcaError) -> pd.DataFrame:
-    return pd.DataFrame([{"recording": recording.name, "arm": arm, "file": file.name, "problem": str(error)}])
+    return pd.DataFrame(
+        [{"recording": clean(recording.name), "arm": arm, "file": file.name, "problem": str(error)}]
+    )

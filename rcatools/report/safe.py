@@ -25,7 +25,11 @@ _INVISIBLE = re.compile(
 )
 _SPACE = re.compile(r"[\s\x85\u2028\u2029]+")
 
-_EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*", re.A)
+# A mail address, or a login as ssh and scp take it; "name@version" of a kernel or arm is neither.
+_EMAIL = re.compile(
+    r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+|(?<=ssh )[\w.+-]{1,64}@[\w-]{1,63}|[\w.+-]{1,64}@[\w-]{1,63}(?=:[/~.])",
+    re.A,
+)
 _URL_LOGIN = re.compile(r"(?<=://)[^/\s@]{1,200}@")
 _PATH = re.compile(
     r"(?<![\w.:/~])(?:file://)?(?:/(?:[^/\s\"'`|<>()\[\],;:]+/)+|[A-Za-z]:[\\/](?:[^\\/\s\"'|<>]+[\\/])*|\\\\[\w.$-]+\\(?:[^\\\s]+\\)*|~[\w-]*/(?:[^/\s]+/)*)"
