@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rcatools import units
 from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.checks import command
 from rcatools.diagnosis.records import (
     ArmEstimate,
     HypothesisResult,
@@ -33,7 +34,9 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
     noun, suspect = case.spec.effect.noun, case.spec.arms[case.suspect].text
     size = f"{units.change(effect.ratio)} {units.interval(effect.ci_low, effect.ci_high)}"
     if effect.verdict in ("slower", "faster"):
-        head = f"On {case.device_name}, {noun} is {effect.verdict} by {size} with {suspect}"
+        share = units.percent(abs(effect.ratio - 1)) if effect.ratio else units.NOT_AVAILABLE
+        bounds = units.interval(effect.ci_low, effect.ci_high)
+        head = f"On {case.device_name}, {noun} is {share} {effect.verdict} {bounds} with {suspect}"
         if stands:
             return f"{head}, because {cause}."
         return f"{head}; its cause is not settled: {_count(causes)}."
@@ -115,9 +118,12 @@ def open_questions(
         if not item.needs or item.needs != case.backend
     ]
     waited = {p.observation for h in hypotheses for p in h.predictions if p.holds is None}
+    missing: dict[str, list[Observation]] = {}
     for item in observed:
-        if item.id in waited and item.outcome.name is None:
-            need = names.get(case.spec.observations[item.id].needs, "")
-            reason = f" ({item.outcome.reason})" if item.outcome.reason else ""
-            found.append(OpenQuestion(f"{item.text}: not tested{reason}", item.run, need))
+        if item.id in waited and item.outcome.name is None and item.run:
+            missing.setdefault(case.spec.observations[item.id].needs, []).append(item)
+    for needs, items in missing.items():
+        checks = [case.spec.observations[item.id] for item in items]
+        text = "Predictions wait for: " + "; ".join(item.text for item in items)
+        found.append(OpenQuestion(text, command(case, checks, "open"), names.get(needs, "")))
     return tuple(found)

@@ -87,7 +87,7 @@ class Case:
         investigation: what is asked.
         recordings: in order of weight; the first decides the device.
         tables: tables by name, beside or instead of those of the investigation.
-        steps: figures of traces that were read before, by recording name and arm.
+        steps: figures of traces that were read before, by recording path and arm.
         margin: replaces the margin that the first recording (or the investigation) declared.
     """
 
@@ -112,6 +112,7 @@ class Case:
         self._facts: dict[tuple[int, str], pd.DataFrame] = {}
         self._steps: dict[tuple[str, str], StepFigures | None] = dict(steps or {})
         self._snapshots: dict[tuple[str, str], Snapshot | None] = {}
+        self._places: dict[int, tuple[NDArray[np.int64], list[int], list[str]]] = {}
         self._kernels: dict[int, dict[str, pd.DataFrame]] = {}
         self._comparisons: dict[tuple[str, ...], Comparison] = {}
 
@@ -177,21 +178,35 @@ class Case:
         """A fact of the timed, finished runs: blocks x arms (first run of a block and arm), NaN where missing."""
         key = (id(recording), figure)
         if key not in self._facts:
-            runs = recording.timed_runs()
-            runs = runs[runs["outcome"] == "ok"]
-            if figure in runs.columns and len(runs):
-                table = runs.groupby(["block", "arm"])[figure].first().unstack("arm")
+            places, blocks, arms = self._run_places(recording)
+            if figure in recording.runs.columns and places.size:
+                cells = recording.runs[figure].to_numpy(dtype=object)[np.maximum(places, 0)]
+                cells[places < 0] = None
+                self._facts[key] = pd.DataFrame(cells, index=blocks, columns=arms)
             else:
-                table = pd.DataFrame()
-            self._facts[key] = table
+                self._facts[key] = pd.DataFrame()
         return self._facts[key]
+
+    def _run_places(self, recording: Recording) -> tuple[NDArray[np.int64], list[int], list[str]]:
+        """Row number in ``runs`` of the first finished timed run of each block and arm, -1 where there is none."""
+        key = id(recording)
+        if key not in self._places:
+            runs = recording.runs
+            used = np.flatnonzero(((runs["block"] >= 0) & (runs["outcome"] == "ok")).to_numpy())
+            block, blocks = pd.factorize(runs["block"].to_numpy()[used], sort=True)
+            arm, arms = pd.factorize(runs["arm"].to_numpy(dtype=object)[used])
+            places = np.full((len(blocks), len(arms)), -1, dtype=np.int64)
+            places[block[::-1], arm[::-1]] = used[::-1]
+            self._places[key] = (places, [int(v) for v in blocks], [str(v) for v in arms])
+        return self._places[key]
 
     def kernel_logs(self, recording: Recording) -> dict[str, pd.DataFrame]:
         """Natural log of each isolated kernel's median, by arm: blocks x kernels."""
         key = id(recording)
         if key not in self._kernels:
             table = recording.kernels
-            table = table[(table["block"] >= 0) & (pd.to_numeric(table["us"], errors="coerce") > 0)]
+            block, time = (pd.to_numeric(table[name], errors="coerce") for name in ("block", "us"))
+            table = table[(block >= 0) & (time > 0) & np.isfinite(time)]
             self._kernels[key] = {}
             for arm, part in table.groupby("arm"):
                 wide = part.pivot_table(index="block", columns="kernel", values="us", aggfunc="median")
@@ -211,7 +226,7 @@ class Case:
         recording = self.recording_with((arm, against), metric)
         if recording is None:
             return None
-        key = (recording.name, arm, against, metric, str(margin))
+        key = (str(recording.path), arm, against, metric, str(margin))
         if key not in self._comparisons:
             floor = self.noise_floor(recording, metric)
             table = self.logs(recording, metric)
@@ -270,7 +285,7 @@ class Case:
     def step_figures(self, arm: str) -> tuple[StepFigures, Recording] | None:
         """The trace of an arm as steps; None where no recording has a readable one."""
         for recording in self.recordings:
-            key = (recording.name, arm)
+            key = (str(recording.path), arm)
             if key not in self._steps:
                 self._steps[key] = self._read_steps(recording, arm)
             figures = self._steps[key]
@@ -291,7 +306,7 @@ class Case:
     def snapshot(self, arm: str) -> tuple[Snapshot, Recording] | None:
         """The allocator snapshot of an arm; None where no recording has a readable one."""
         for recording in self.recordings:
-            key = (recording.name, arm)
+            key = (str(recording.path), arm)
             if key not in self._snapshots:
                 self._snapshots[key] = self._read_snapshot(recording, arm)
             found = self._snapshots[key]

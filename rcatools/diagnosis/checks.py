@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rcatools import units
 from rcatools.diagnosis import checks_kernels, checks_memory, checks_time
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_time import not_tested
@@ -25,7 +24,7 @@ def compare(case: Case, check: Compare) -> Outcome:
         name = "equal"
     else:
         name = "less" if left < right else "more"
-    text = f"{units.significant(left, 9)} against {units.significant(right, 9)}"
+    text = f"{left:,.10g} against {right:,.10g}"
     if check.source:
         text += f" ({check.source})"
     evidence = Evidence(text, source="published" if check.source else "table", value=left)
@@ -66,7 +65,7 @@ def observe(case: Case, name: str, check: Check, *, sensitive: bool | None) -> O
             definite=False,
             reason="a planted regression was not seen in these data, so no difference proves nothing",
         )
-    return Observation(name, check.text, check.kind, outcome, command(case, check))
+    return Observation(name, check.text, check.kind, outcome, command(case, [check], name))
 
 
 def observe_all(case: Case, sensitive: bool | None) -> dict[str, Observation]:
@@ -90,11 +89,15 @@ def _other_device(case: Case, check: Check) -> Outcome:
     return not_tested(f"needs {need}; {case.device_name} cannot answer it")
 
 
-def command(case: Case, check: Check) -> str:
-    """The command that would answer a check."""
-    if check.run:
-        return check.run
-    arms = [case.baseline, *case.spec.effect.repeat, case.suspect, *check.arms()]
-    if check.kind == "compare" or not case.spec.arms:
+def command(case: Case, checks: Sequence[Check], name: str) -> str:
+    """The command that would answer one check, or several together."""
+    own = [check.run for check in checks if check.run]
+    if own:
+        return own[0]
+    arms = [case.baseline, *case.spec.effect.repeat, case.suspect]
+    arms += [arm for check in checks for arm in check.arms()]
+    if all(check.kind == "compare" for check in checks):
         return ""
-    return f"rcatools record {case.spec.slug} --arms {','.join(dict.fromkeys(arms))} --out {case.spec.slug}-{check.kind}"
+    listed = ",".join(dict.fromkeys(arms))
+    device = next((f" --device {c.needs}" for c in checks if c.needs in ("rocm", "cuda")), "")
+    return f"rcatools record {case.spec.slug}{device} --arms {listed} --out {case.spec.slug}-{name}"

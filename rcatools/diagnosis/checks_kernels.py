@@ -133,13 +133,14 @@ def fit_per_block(base: Floats, delta: Floats, classes: Floats) -> Floats | None
 
 
 def _class_rows(check: DeltaFit, names: list[str], declared: dict[str, dict[str, object]]) -> Floats:
-    """One slope for all, or one for the asked class and one for the other long kernels."""
-    if not check.bound:
-        return np.ones((1, len(names)))
+    """Which kernels share a slope: the asked class first; all of them where no class is asked or declared."""
     bounds = [str(declared.get(name, {}).get("bound", "")) for name in names]
-    asked = [float(bound == check.bound) for bound in bounds]
-    other = [float(bound in {"bandwidth", "compute"} - {check.bound}) for bound in bounds]
-    return np.array([asked, other] if any(other) else [asked])
+    order = [check.bound] if check.bound else []
+    if check.bound or check.term == "intercept":
+        order += [bound for bound in ("bandwidth", "compute") if bound != check.bound and bound in bounds]
+    if not order:
+        return np.ones((1, len(names)))
+    return np.array([[float(bound == wanted) for bound in bounds] for wanted in order])
 
 
 def delta_fit(case: Case, check: DeltaFit) -> Outcome:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from rcatools import units
@@ -27,7 +28,7 @@ def ledger(case: Case, check: LedgerFigure) -> Outcome:
         table = case.facts(recording, check.figure)
         if not set(own) <= set(table.columns):
             continue
-        values = table[own].to_numpy(dtype=float)
+        values = table[own].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
         values = values[np.isfinite(values).all(axis=1)]
         if values.shape[0] == 0:
             continue

@@ -22,6 +22,12 @@ from rcatools.stats.records import Comparison, Verdict
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "01_reproduce"
+MANY_ARMS = 8
+MIN_IN_A_MODE, SHARE_IN_A_MODE = 3, 0.12
+_MODES_OPEN = {
+    "hidden": "the runs spread too widely to exclude two levels",
+    "few": "so few runs in one of the levels may be outliers",
+}
 
 
 def not_tested(reason: str) -> Outcome:
@@ -148,9 +154,8 @@ def modes(case: Case, check: ModesCheck) -> Outcome:
     arms = [name for name in check.arms_together if name in table.columns]
     values = table[arms].to_numpy()
     others = table.drop(columns=arms).to_numpy()
-    if others.shape[1] >= 4:
-        centred = others - np.nanmedian(others, axis=0)
-        values = values - np.nanmedian(centred, axis=1)[:, None]
+    if others.shape[1] >= MANY_ARMS:
+        values = values - block_level(others)[:, None]
     logs = values[np.isfinite(values)]
     if logs.size < MIN_VALUES:
         return not_tested(f"{logs.size} runs of {', '.join(arms)}; {MIN_VALUES} are needed to see two levels")
@@ -180,14 +185,28 @@ def modes(case: Case, check: ModesCheck) -> Outcome:
     )
     # an arm's spread as wide as the gap that counts could hide two levels
     hidden = not found.found and spread > smallest / 2
+    upper = round(found.share_high * found.n)
+    few = found.found and min(upper, found.n - upper) < max(MIN_IN_A_MODE, SHARE_IN_A_MODE * found.n)
     return Outcome(
         name="two_modes" if found.found else "one_mode",
-        definite=not hidden,
+        definite=not hidden and not few,
         observed=text,
         evidence=(evidence,),
-        reason="the runs spread too widely to exclude two levels" if hidden else "",
+        reason=_MODES_OPEN["hidden" if hidden else "few"] if hidden or few else "",
         detection_limit=smallest,
     )
+
+
+def block_level(logs: Floats) -> Floats:
+    """Common level of each block, shrunk by what of it is chance (James and Stein 1961); shape (blocks,).
+
+    The mean over arms, not the median: where every arm has two levels, a block's median jumps between them.
+    """
+    rest = logs - np.nanmean(logs, axis=0)
+    level = np.nanmean(rest, axis=1)
+    chance = np.nanvar(rest - level[:, None]) / max(rest.shape[1], 1)
+    total = float(np.var(level))
+    return np.asarray(level * max(0.0, 1.0 - chance / total) if total > 0 else level, dtype=np.float64)
 
 
 def dose(case: Case, check: Dose) -> Outcome:

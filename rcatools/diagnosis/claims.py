@@ -27,6 +27,7 @@ from rcatools.diagnosis.investigation import (
     BySpeaksAbout,
     ByValue,
     Claim,
+    ClaimTable,
     outcomes_of,
 )
 from rcatools.diagnosis.quantities import rows_of
@@ -39,6 +40,7 @@ from rcatools.diagnosis.records import (
     Status,
 )
 from rcatools.diagnosis.verdicts import expected_text, holds
+from rcatools.diagnosis.vocabulary import Quantity
 from rcatools.stats.records import Verdict
 
 Judgement = tuple[ClaimStatus, str, list[str]]
@@ -53,7 +55,7 @@ def judge_claims(
     """Every claim with its status, reasons and the differences of its environment, in declared order."""
     known = here(case)
     results = []
-    for claim in case.spec.claims:
+    for claim in [*case.spec.claims, *(c for t in case.spec.claim_tables for c in claims_of(case, t))]:
         different = differences(claim.environment, known) if known else ()
         status, measured, reasons = _judge(case, claim, observed, hypotheses, different)
         if claim.environment.get("code") == UNCOMMITTED and status in (
@@ -82,6 +84,41 @@ def judge_claims(
             )
         )
     return tuple(results)
+
+
+def claims_of(case: Case, table: ClaimTable) -> list[Claim]:
+    """One claim for every row of a table of published and measured values."""
+    frame = rows_of(case.tables, table.table, table.id, {})
+    found = []
+    for name in frame[table.id].astype(str):
+
+        def cell(column: str, name: str = name) -> Quantity | None:
+            return Quantity(table=table.table, column=column, where={table.id: name}) if column else None
+
+        unit = str(frame.loc[frame[table.id].astype(str) == name, table.unit].iloc[0]) if table.unit else ""
+        percent = cell(table.tolerance_percent)
+        measured = cell(table.measured)
+        assert measured is not None
+        published = case.quantity(cell(table.published))
+        found.append(
+            Claim(
+                id=name,
+                text=f"{name} reaches the published value",
+                source=table.source,
+                published=f"{units.significant(published, 4)} {unit}".strip(),
+                judged=ByValue(
+                    measured=measured,
+                    published=published,
+                    low=cell(table.low),
+                    high=cell(table.high),
+                    repeats=cell(table.repeats),
+                    tolerance=Quantity(ratio=[percent, 100.0]) if percent else table.tolerance,
+                    higher_is_better=table.higher_is_better,
+                    unit=unit,
+                ),
+            )
+        )
+    return found
 
 
 def _judge(
@@ -187,7 +224,8 @@ def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Di
         by_numbers = any(p.places and not any(e.recording for e in p.places) for p in failed)
         if different and not by_numbers:
             return ClaimStatus.NOT_REPRODUCED, measured, [f"not at work here: {hypothesis.reason}", *scope]
-        return ClaimStatus.CONTRADICTED, measured, [hypothesis.reason, *scope]
+        anywhere = ["by published numbers, whatever the device"] if different else []
+        return ClaimStatus.CONTRADICTED, measured, [hypothesis.reason, *anywhere]
     decide = hypothesis.decide.text if hypothesis.decide else ""
     return ClaimStatus.NOT_TESTABLE, measured, [item for item in (hypothesis.reason, decide) if item]
 

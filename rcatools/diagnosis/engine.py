@@ -70,7 +70,7 @@ def judge_causes(
     recordings: Sequence[Recording],
     steps: Mapping[tuple[str, str], StepFigures] | None = None,
 ) -> tuple[HypothesisResult, ...]:
-    """Only the hypotheses, with figures of traces given instead of read (by recording name and arm)."""
+    """Only the hypotheses, with figures of traces given instead of read (by recording path and arm)."""
     case = Case(investigation, recordings, steps=steps)
     return judge_hypotheses(investigation, observe_all(case, mechanisms.sensitivity(case)))
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.records import Difference
 from rcatools.recording import Recording
@@ -97,7 +99,7 @@ def _median_fact(case: Case, figure: str) -> float | None:
     table = case.facts(case.primary, figure)
     if case.baseline not in table.columns:
         return None
-    value = float(table[case.baseline].astype(float).median())
+    value = float(pd.to_numeric(table[case.baseline], errors="coerce").median())
     return value if math.isfinite(value) else None
 
 

@@ -6,16 +6,16 @@
     tables:        name -> CSV file beside the investigation, or "" for one that the caller brings
     observations:  id -> a check (see ``vocabulary``), each asked once
     links:         the causal chain in order: {id, text, all: {observation: outcomes}, any: {...}}
-    hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests, allows}
+    hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests}
     plants:        arm -> mechanisms it may be taken for
     claims:        {id, source, url, date, text, published, environment, cause, judged, pending}
+    claim_tables:  published values in a table, one claim a row
     published:     name of the table of published numbers (id, source, url, label, value, unit, note)
     open:          {text, run, needs}
     reproduce:     one command
 
-A hypothesis *predicts* (necessary: if it fails, the hypothesis falls), *suggests* (not necessary) or merely
-*allows* outcomes (it claims nothing, but a rival gains nothing on it from that outcome). Rivals are the
-other hypotheses of its group.
+A hypothesis *predicts* (necessary: if it fails, the hypothesis falls) or *suggests* (not necessary) outcomes of
+observations. What it does not mention it allows. Rivals are the other hypotheses of its group.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class Hypothesis(_Form, frozen=True, kw_only=True):
     is_null: bool = False
     predicts: Expectations
     suggests: Expectations = {}
-    allows: Expectations = {}
 
 
 class ByEffect(_Form, frozen=True, kw_only=True, tag_field="by", tag="effect"):
@@ -164,6 +163,24 @@ class Claim(_Form, frozen=True, kw_only=True):
     pending: str = ""
 
 
+class ClaimTable(_Form, frozen=True, kw_only=True):
+    """Published values in a table, one claim a row; the entries name columns. ``tolerance`` (a share) holds where
+    ``tolerance_percent`` names no column."""
+
+    table: str
+    id: str
+    published: str
+    measured: str
+    source: str
+    low: str = ""
+    high: str = ""
+    repeats: str = ""
+    unit: str = ""
+    tolerance: float = 0.05
+    tolerance_percent: str = ""
+    higher_is_better: bool = True
+
+
 class Open(_Form, frozen=True, kw_only=True):
     """A question no recording here can answer."""
 
@@ -186,6 +203,7 @@ class Spec(_Form, frozen=True, kw_only=True):
     tables: dict[str, str] = {}
     plants: dict[str, list[str]] = {}
     claims: list[Claim] = []
+    claim_tables: list[ClaimTable] = []
     published: str = ""
     open: list[Open] = []
     reproduce: str = ""
@@ -229,7 +247,7 @@ def expectations(spec: Spec) -> Iterator[tuple[str, str, Outcomes]]:
             for name, expected in getattr(link, part).items():
                 yield f"links[{i}].{part}", name, expected
     for i, hypothesis in enumerate(spec.hypotheses):
-        for part in ("predicts", "suggests", "allows"):
+        for part in ("predicts", "suggests"):
             for name, expected in getattr(hypothesis, part).items():
                 yield f"hypotheses[{i}].{part}", name, expected
     for i, claim in enumerate(spec.claims):

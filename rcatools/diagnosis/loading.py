@@ -19,6 +19,7 @@ from rcatools.diagnosis.investigation import (
     ByEffect,
     ByHypothesis,
     BySpeaksAbout,
+    ClaimTable,
     Investigation,
     Spec,
     expectations,
@@ -31,6 +32,8 @@ from rcatools.errors import InputError, UnknownNameError, UnsafeInputError
 MAX_FILE_BYTES = 2 * 2**20
 MAX_TABLE_BYTES = 64 * 2**20
 FILE_NAME = "investigation.yaml"
+_MECHANISMS = {item.value for item in Mechanism}
+_STATUSES = {item.value for item in ClaimStatus}
 _TABLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.csv")
 
 
@@ -226,12 +229,12 @@ def _check_names(spec: Spec, source: str) -> None:
         if isinstance(judged, BySpeaksAbout) and judged.claim not in claims:
             raise UnknownNameError(f"claim in {source} at claims[{i}]", judged.claim, claims)
         for status in claim.reading:
-            if status not in set(ClaimStatus):
-                raise UnknownNameError(f"status in {source} at claims[{i}].reading", status, set(ClaimStatus))
+            if status not in _STATUSES:
+                raise UnknownNameError(f"status in {source} at claims[{i}].reading", status, _STATUSES)
     for name, kinds in spec.plants.items():
         for kind in kinds:
-            if kind not in set(Mechanism):
-                raise UnknownNameError(f"mechanism in {source} at plants.{name}", kind, set(Mechanism))
+            if kind not in _MECHANISMS:
+                raise UnknownNameError(f"mechanism in {source} at plants.{name}", kind, _MECHANISMS)
     for name, file in spec.tables.items():
         if file and not _TABLE_NAME.fullmatch(file):
             raise InputError(f"{source}: tables.{name} must be the name of a CSV file in the same folder")
@@ -266,7 +269,7 @@ def _arm_references(spec: Spec) -> list[tuple[str, str]]:
 def _table_references(value: Any, place: str) -> Iterator[tuple[str, str]]:
     """Every table that a quantity or a rule below ``value`` names, with its place."""
     if isinstance(value, msgspec.Struct):
-        if isinstance(value, Quantity | ByDeltas) and value.table:
+        if isinstance(value, Quantity | ByDeltas | ClaimTable) and value.table:
             yield place, value.table
         for name in value.__struct_fields__:
             yield from _table_references(getattr(value, name), f"{place}.{name}".lstrip("."))

@@ -22,7 +22,7 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
                      decide: {run, text} - the one run that would settle it - or null
                      predictions: [{text, expected, observed, holds, evidence, observation, necessary,
                      distinct_from, places}]; holds: true, false, null (not tested); evidence: the place as one
-                     text; distinct_from: ids of the rivals that do not share it
+                     text; distinct_from: ids of the rivals that expect another outcome
     claims           [{id, source, url, date, text, published, measured, status, reasons, environment, pending}]
                      status: supported, contradicted, not_reproduced, not_attributable, not_testable
                      environment: [{key, published, here}] only where they differ; pending: a command or null

@@ -118,7 +118,7 @@ def _fix(case: Case, arm: str) -> FixResult | None:
     comparison, recording = found
     e = comparison.estimate
     recovered = None
-    if case.effect is not None and math.isfinite(e.ratio):
+    if case.effect is not None and math.isfinite(e.ratio) and arm != case.suspect:
         recovered = 1.0 - math.log(e.ratio) / case.effect.value
     own, base = (
         _median(case, recording, arm, "reserved_bytes"),
@@ -127,7 +127,7 @@ def _fix(case: Case, arm: str) -> FixResult | None:
     live = _median(case, recording, arm, "side_live_bytes")
     correct, error = _output(case, recording, arm)
     text = f"{units.change(e.ratio)} {units.interval(e.ci_low, e.ci_high)}"
-    if recovered is not None and arm != case.suspect:
+    if recovered is not None:
         text += f", {100 * recovered:.0f} % of the effect gone"
     if comparison.verdict is Verdict.EQUIVALENT:
         text += f", detection limit {units.percent(comparison.mde)}"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rcatools.trace.gaps import gaps
 from rcatools.trace.model import Trace
 
 Floats = NDArray[np.float64]
@@ -20,7 +19,8 @@ class StepFigures:
 
     Attributes:
         kernel_us: time of all kernels.
-        gap_us: idle time (minus overlap) between consecutive kernels of a stream, inside the step.
+        gap_us: start of each kernel minus end of the one before, inside the step, over all streams; overlap
+            counts negative, so that kernels and gaps add up to the step's span.
         kernels: kernels per step.
         boundaries: boundaries per step.
         median_gap_us: median gap over all boundaries of all steps.
@@ -64,11 +64,12 @@ def step_figures(trace: Trace) -> StepFigures | None:
     index = np.searchsorted(chosen, step)
     duration = table["dur_ns"].to_numpy() / 1000.0
     kernel_us = np.bincount(index[used], weights=duration[used], minlength=chosen.size)
-    boundary = gaps(trace).table
-    first, second = boundary["before"].to_numpy(), boundary["after"].to_numpy()
-    inside = used[first] & used[second] & (step[first] == step[second])
-    gap = boundary["gap_ns"].to_numpy()[inside] / 1000.0
-    gap_us = np.bincount(index[first][inside], weights=gap, minlength=chosen.size)
+    order = np.lexsort((table["start_ns"].to_numpy(), index, ~used))[: int(used.sum())]
+    start = table["start_ns"].to_numpy()[order]
+    end = start + table["dur_ns"].to_numpy()[order]
+    inside = index[order][1:] == index[order][:-1]
+    gap = (start[1:] - end[:-1])[inside] / 1000.0
+    gap_us = np.bincount(index[order][1:][inside], weights=gap, minlength=chosen.size)
     per_name = (
         table.loc[used, ["name"]]
         .assign(us=duration[used])

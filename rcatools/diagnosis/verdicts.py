@@ -4,8 +4,9 @@ The rule for a hypothesis:
 
 * contradicted, if a necessary prediction fails: its outcome is definite (within the detection limit) and
   another one;
-* supported, if every necessary prediction that was tested holds, and every rival is either contradicted or told
-  apart from it by a prediction that holds here and that the rival does not share;
+* supported, if every necessary prediction that was tested holds, at least one prediction holds that a rival does
+  not share, and every rival is either contradicted or told apart by such a prediction. A rival that says nothing
+  about an observation is not told apart by it: only one that expects another outcome is;
 * not tested, if no prediction was tested; undecided otherwise, with the run that would tell it from its rivals.
 
 If two rivals pass, neither is supported: the recordings do not tell them apart, or both act.
@@ -141,7 +142,7 @@ def _predictions(
             state = holds(outcome, wanted)
             seen = {outcome.name} if state and outcome.name else set(wanted)
             distinct = [
-                rival.id for rival in investigation.rivals(hypothesis) if not _shares(rival, name, seen)
+                rival.id for rival in investigation.rivals(hypothesis) if _expects_other(rival, name, seen)
             ]
             found.append(
                 PredictionResult(
@@ -159,10 +160,10 @@ def _predictions(
     return tuple(found)
 
 
-def _shares(rival: Hypothesis, observation: str, outcomes: set[str]) -> bool:
-    for expectations in (rival.predicts, rival.suggests, rival.allows):
-        if observation in expectations and outcomes & set(outcomes_of(expectations[observation])):
-            return True
+def _expects_other(rival: Hypothesis, observation: str, outcomes: set[str]) -> bool:
+    for expected in (rival.predicts, rival.suggests):
+        if observation in expected:
+            return not outcomes & set(outcomes_of(expected[observation]))
     return False
 
 
@@ -172,11 +173,12 @@ def _passes(
     predictions: Sequence[PredictionResult],
     fallen: set[str],
 ) -> bool:
-    if hypothesis.id in fallen or not any(p.holds and p.distinct_from for p in predictions):
+    rivals = investigation.rivals(hypothesis)
+    if hypothesis.id in fallen or any(_unclear(p) for p in predictions):
         return False
-    if any(_unclear(p) for p in predictions):
+    if not any(p.holds and (p.distinct_from or not rivals) for p in predictions):
         return False
-    return not _not_told_apart(investigation.rivals(hypothesis), predictions, fallen)
+    return not _not_told_apart(rivals, predictions, fallen)
 
 
 def _unclear(prediction: PredictionResult) -> bool:
@@ -205,7 +207,7 @@ def _status(
         texts = [f"{p.text}: expected {p.expected}, observed {p.observed}" for p in failed]
         return Status.CONTRADICTED, "; ".join(texts)
     if name in passed and not together:
-        kept = [p for p in predictions if p.holds and p.distinct_from]
+        kept = [p for p in predictions if p.holds and (p.distinct_from or not rivals)]
         reason = "; ".join(f"{p.text}: {p.observed}" for p in kept)
         standing = [rival for rival in rivals if rival not in fallen]
         if standing:
