@@ -24,8 +24,8 @@ from rcatools.errors import InputError, UnknownNameError
 from rcatools.recording import Recording, open_recording
 from rcatools.recording.writer import write_json
 from rcatools.report.locate import investigation_folder, recording_folders
-from rcatools.report.measured import Facts, Measured, load_measured, measure_tables
-from rcatools.report.safe import clean, harmless
+from rcatools.report.measured import Facts, Measured, harmless_text, load_measured, measure_tables
+from rcatools.report.safe import harmless
 
 FOLDER = "evidence"
 
@@ -118,11 +118,11 @@ def gather(asked: Inputs) -> Evidence:
     kept = [without_arms(recording, asked.drop_arms) for recording in opened]
     effect = declared.spec.effect
     facts = Facts(
-        recording=clean(kept[0].name),
-        metric=effect.metric,
-        baseline=effect.baseline,
+        recording=harmless_text(kept[0].name),
+        metric=harmless_text(effect.metric),
+        baseline=harmless_text(effect.baseline),
         margin=effect.margin,
-        repeats=tuple(effect.repeat),
+        repeats=tuple(harmless_text(arm) for arm in effect.repeat),
     )
     return Evidence(harmless(judge(declared, kept).document()), measure_tables(kept), facts)
 

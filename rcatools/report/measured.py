@@ -21,7 +21,7 @@ from rcatools.memory.owners import owners
 from rcatools.memory.read import load_snapshot
 from rcatools.recording import Recording
 from rcatools.recording.writer import write_bytes
-from rcatools.report.safe import clean
+from rcatools.report.safe import clean, without_persons
 from rcatools.trace.read import load_trace
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -133,9 +133,24 @@ def _together(name: str, frames: list[pd.DataFrame]) -> pd.DataFrame:
     kept = [frame for frame in frames if len(frame)]
     if not kept:
         return pd.DataFrame(columns=list(COLUMNS[name]))
-    table = pd.concat(kept, ignore_index=True)
+    table = harmless_texts(pd.concat(kept, ignore_index=True))
     first = [column for column in COLUMNS[name] if column in table.columns]
     return table[[*first, *(column for column in table.columns if column not in first)]]
+
+
+def harmless_text(value: Any) -> Any:
+    """Text as the document has it: cleaned, without persons and paths; other values as they are."""
+    return without_persons(clean(value)) if isinstance(value, str) else value
+
+
+def harmless_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with every text made harmless."""
+    texts = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
+    changed = {}
+    for name in texts:
+        known = {value: harmless_text(value) for value in table[name].dropna().unique()}
+        changed[name] = table[name].map(lambda value, known=known: known.get(value, value))
+    return table.assign(**changed)
 
 
 def _in_declared_order(recording: Recording, files: dict[str, Path]) -> list[tuple[str, Path]]:
