@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from rcatools import __version__
 from rcatools.diagnosis import judge, load_investigation
+from rcatools.diagnosis.engine import without_arms
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.errors import InputError, UnknownNameError
-from rcatools.recording import Recording, open_recording
+from rcatools.recording import open_recording
 from rcatools.recording.writer import write_json
 from rcatools.report.locate import investigation_folder, recording_folders
 from rcatools.report.measured import Facts, Measured, harmless_text, load_measured, measure_tables
@@ -105,8 +104,6 @@ def gather(asked: Inputs) -> Evidence:
         InputError: an investigation or recording that cannot be used, or an unknown arm to drop.
     """
     declared = load_investigation(investigation_folder(asked.investigation))
-    if asked.margin is not None:
-        declared = with_margin(declared, asked.margin)
     opened = [open_recording(folder) for folder in asked.recordings]
     for recording in opened:
         if recording.manifest.investigation != declared.slug:
@@ -116,15 +113,19 @@ def gather(asked: Inputs) -> Evidence:
             )
     _check_drop(declared, asked.drop_arms)
     kept = [without_arms(recording, asked.drop_arms) for recording in opened]
+    document = judge(declared, kept, margin=asked.margin).document()
+    if asked.drop_arms:
+        left_out = f"left out on request: {', '.join(sorted(set(asked.drop_arms)))}"
+        document["warnings"] = [*document["warnings"], left_out]
     effect = declared.spec.effect
     facts = Facts(
         recording=harmless_text(kept[0].name),
         metric=harmless_text(effect.metric),
         baseline=harmless_text(effect.baseline),
-        margin=effect.margin,
+        margin=kept[0].manifest.margin if asked.margin is None else asked.margin,
         repeats=tuple(harmless_text(arm) for arm in effect.repeat),
     )
-    return Evidence(harmless(judge(declared, kept).document()), measure_tables(kept), facts)
+    return Evidence(harmless(document), measure_tables(kept), facts)
 
 
 def load(folder: Path, key: str) -> Evidence | None:
@@ -159,33 +160,6 @@ def load_or_gather(asked: Inputs, folder: Path | None) -> Evidence:
     """Evidence from the folder where it fits, judged anew otherwise."""
     kept = load(folder, asked.key()) if folder else None
     return kept or gather(asked)
-
-
-def with_margin(declared: Investigation, margin: float) -> Investigation:
-    """The investigation with another equivalence margin."""
-    effect = msgspec.structs.replace(declared.spec.effect, margin=margin)
-    return dataclasses.replace(declared, spec=msgspec.structs.replace(declared.spec, effect=effect))
-
-
-def without_arms(recording: Recording, arms: Sequence[str]) -> Recording:
-    """The recording as if these arms had not been run."""
-    if not arms:
-        return recording
-    gone = set(arms)
-    design = {
-        **recording.manifest.design,
-        "arms": [arm for arm in recording.manifest.design["arms"] if arm["name"] not in gone],
-    }
-    return dataclasses.replace(
-        recording,
-        manifest=dataclasses.replace(recording.manifest, design=design),
-        runs=recording.runs[~recording.runs["arm"].isin(gone)],
-        samples=recording.samples[~recording.samples["arm"].isin(gone)],
-        kernels=recording.kernels[~recording.kernels["arm"].isin(gone)],
-        snapshots={arm: file for arm, file in recording.snapshots.items() if arm not in gone},
-        traces={arm: file for arm, file in recording.traces.items() if arm not in gone},
-        warnings=(*recording.warnings, f"left out on request: {', '.join(sorted(gone))}"),
-    )
 
 
 def _check_drop(declared: Investigation, arms: Sequence[str]) -> None:
