@@ -82,12 +82,12 @@ class GuardedEngine(NBClientEngine):  # type: ignore[misc]
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
         """Execute the cells; papermill calls this."""
-        deadline = time.monotonic() + kwargs["time_limit_s"]
+        limit = _Limit(kwargs["time_limit_s"])
         client = PapermillNotebookClient(
             nb_man,
             kernel_name=kernel_name,
-            startup_timeout=min(START_TIMEOUT_S, max(1, math.ceil(kwargs["time_limit_s"]))),
-            timeout_func=lambda cell: max(1, math.ceil(deadline - time.monotonic())),
+            startup_timeout=START_TIMEOUT_S,
+            timeout_func=limit.left,
             shutdown_kernel="immediate",
             config=Config({"KernelManager": {"transport": "ipc", "ip": f"{kwargs['sockets']}/k"}}),
             **({"resources": {"metadata": {"path": str(kwargs["folder"])}}} if kwargs.get("folder") else {}),
@@ -96,6 +96,20 @@ class GuardedEngine(NBClientEngine):  # type: ignore[misc]
             return client.execute(env={**os.environ, **kwargs["kernel_env"]})
         finally:
             _end_process_group(client)
+
+
+class _Limit:
+    """Seconds that are left for the whole notebook, counted from its first cell."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.deadline: float | None = None
+
+    def left(self, cell: Any) -> int:
+        """Whole seconds left, at least one; nbclient asks before each cell."""
+        if self.deadline is None:
+            self.deadline = time.monotonic() + self.seconds
+        return max(1, math.ceil(self.deadline - time.monotonic()))
 
 
 papermill_engines.register(ENGINE, GuardedEngine)

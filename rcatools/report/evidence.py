@@ -112,11 +112,8 @@ def gather(asked: Inputs) -> Evidence:
                 f"run 'rcatools report {recording.manifest.investigation}'"
             )
     _check_drop(declared, asked.drop_arms)
-    kept = [without_arms(recording, asked.drop_arms) for recording in opened]
+    kept = [without_arms(item, asked.drop_arms) for item in opened] if asked.drop_arms else opened
     document = judge(declared, kept, margin=asked.margin).document()
-    if asked.drop_arms:
-        left_out = f"left out on request: {', '.join(sorted(set(asked.drop_arms)))}"
-        document["warnings"] = [*document["warnings"], left_out]
     effect = declared.spec.effect
     facts = Facts(
         recording=harmless_text(kept[0].name),
