@@ -7,6 +7,7 @@ engine here gives the whole notebook one limit and ends the kernel's process gro
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import papermill
+from jupyter_core.utils import ensure_event_loop
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 from papermill.exceptions import PapermillException
@@ -96,6 +98,7 @@ class GuardedEngine(NBClientEngine):  # type: ignore[misc]
             return client.execute(env={**os.environ, **kwargs["kernel_env"]})
         finally:
             _end_process_group(client)
+            _end_tasks()
 
 
 class _Limit:
@@ -121,6 +124,16 @@ def _end_process_group(client: Any) -> None:
     if isinstance(group, int) and group > 1 and group != os.getpgrp():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
+
+
+def _end_tasks() -> None:
+    """Cancel what nbclient leaves waiting on this thread's event loop after a time-out."""
+    loop = ensure_event_loop()
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks and not loop.is_running():
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
 
 def check_job(job: NotebookJob) -> tuple[dict[str, Any], list[str]]:
