@@ -121,6 +121,7 @@ class Synthetic:
     truth: Truth
     arms: tuple[str, ...]
     samples: np.ndarray  # arms x blocks x samples, microseconds
+    boundary: np.ndarray  # arms x blocks, microseconds per kernel boundary
     kernels: dict[str, np.ndarray]  # arm -> blocks x kernels x samples
     facts: dict[str, dict[str, list[Any]]]
     order: np.ndarray
@@ -187,10 +188,13 @@ def make(
             level[arms.index(name)] += size
     within = rng.gamma(2.0, noise.sample, (n, blocks, samples))
     times = STEP_US * np.exp(level[:, :, None] + within)
+    dearer = np.expm1(truth.effect) * STEP_US / LAUNCHES if truth.trace == "gaps" else 0.0
+    boundary = (0.95 + dearer * share[:, None]) * np.exp(rng.normal(0, 0.005, (n, blocks)))
     return Synthetic(
         truth=truth,
         arms=arms,
         samples=times,
+        boundary=boundary,
         kernels=_kernels(rng, truth, noise, blocks),
         facts={name: _facts(rng, truth, name, blocks) for name in arms},
         order=order,
@@ -315,6 +319,8 @@ def in_memory(data: Synthetic, name: str) -> tuple[Recording, dict[tuple[str, st
             "value": data.samples.ravel(),
         }
     )
+    price = samples[samples["sample"] == 0].assign(metric="boundary_us", value=data.boundary.ravel())
+    samples = pd.concat([samples, price], ignore_index=True)
     facts = {
         key: np.concatenate([np.asarray(data.facts[a][key]) for a in data.arms])
         for key in data.facts[data.arms[0]]
@@ -380,7 +386,10 @@ def write(data: Synthetic, folder: Path) -> Recording:
                 "reason": None,
                 "started_utc": "2026-12-01T00:00:00Z",
                 "wall_s": 1.0,
-                "samples": {"step_us": data.samples[i, block].tolist()},
+                "samples": {
+                    "step_us": data.samples[i, block].tolist(),
+                    "boundary_us": [float(data.boundary[i, block])],
+                },
                 "kernels": {
                     kernel: data.kernels[arm][block, j].tolist()
                     for j, kernel in enumerate(KERNELS)

@@ -44,9 +44,9 @@ hypotheses:
   - {id: noise, title: noise, stands: nothing changed, is_null: true, predicts: {slower: equivalent}}
 claims:
   - id: release_note
-    text: the new release is 25 % slower on four threads
+    text: the new release is 50 % slower on four threads
     source: release notes
-    published: 1.25 times the time
+    published: 1.5 times the time
     environment: {card: "Some CPU, 16 cores", code: committed}
     cause: threads
     judged: {by: effect, arm: new, ratio: {table: published, column: value, where: {id: slowdown}}}
@@ -102,7 +102,7 @@ def write_recording(folder: Path, effect: float = 0.2) -> Recording:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "investigation.yaml").write_text(YAML, encoding="utf-8")
     (tmp_path / "published.csv").write_text(
-        "# theirs\nid,source,url,label,value,unit,note\nslowdown,release notes,https://example.org/,four threads,1.25,ratio,\n",
+        "# theirs\nid,source,url,label,value,unit,note\nslowdown,release notes,https://example.org/,four threads,1.5,ratio,\n",
         encoding="utf-8",
     )
     (tmp_path / "log.csv").write_text("what,us\nlookup,50\nparse,20\n", encoding="utf-8")
@@ -129,7 +129,7 @@ def test_a_new_investigation_needs_no_python(folder: Path, tmp_path: Path) -> No
     }
     assert [fix.arm for fix in found.fixes if fix.best] == ["new_one_thread"]
     assert any("hung" in text for text in found.warnings)
-    assert [item.value for item in found.published] == [1.25]
+    assert [item.value for item in found.published] == [1.5]
     assert any(item.needs == "a card" for item in found.open)
     assert found.plants[0].found is True
 

@@ -233,8 +233,9 @@ def test_a_second_recording_of_the_device_adds_its_arms(written: Recording) -> N
 def test_missed_plants_keep_silence_from_deciding(written: Recording) -> None:
     """Plants as fast as the baseline: nothing that rests on no difference may decide."""
     samples = written.samples.copy()
-    off = samples[samples["arm"] == "off_again"].set_index(["block", "sample"])["value"]
-    mask = samples["arm"] == "plant_multiplicative"
+    timed = samples["metric"] == "step_us"
+    off = samples[timed & (samples["arm"] == "off_again")].set_index(["block", "sample"])["value"]
+    mask = timed & (samples["arm"] == "plant_multiplicative")
     keys = samples.loc[mask, ["block", "sample"]].itertuples(index=False)
     samples.loc[mask, "value"] = [off[(block, sample)] for block, sample in keys]
     found = judge(INVESTIGATION, [replace(written, samples=samples)])

@@ -16,6 +16,8 @@ from rcatools.diagnosis.records import (
     PlantResult,
     Status,
 )
+from rcatools.stats.detection import blocks_needed
+from rcatools.stats.records import Verdict
 
 MAIN_GROUP = "cause"
 
@@ -83,8 +85,16 @@ def details(
     if excluded:
         lines.append(f"Excluded on {case.device_name}: {', '.join(item.title for item in excluded)}.")
     for item in causes:
-        if item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
-            lines.append(f"{item.title}: {item.status.value.replace('_', ' ')}. {item.decide.text}.")
+        if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
+            lines.append(
+                f"{_sentence(item.title)}: {item.status.value.replace('_', ' ')}. {item.decide.text}."
+            )
+    found = case.compare(case.suspect)
+    if found is not None and found[0].verdict is Verdict.UNDECIDED and found[0].estimate.sd_log is not None:
+        blocks = blocks_needed(found[0].estimate.sd_log, case.margin)
+        lines.append(
+            f"With this spread about {blocks} blocks would show a difference of {units.percent(case.margin)}."
+        )
     needs = [item for item in open_questions if item.needs]
     if needs:
         lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
@@ -94,6 +104,8 @@ def details(
 def quality(noise: Noise | None, plants: Sequence[PlantResult]) -> tuple[str, ...]:
     """The sentences about what these data can show at all."""
     lines = [f"Equal arms: {noise.text}."] if noise is not None else []
+    if not plants:
+        lines.append("No regression was planted in these data: what they could have missed is not proven.")
     seen = [item for item in plants if item.found]
     if plants:
         lines.append(

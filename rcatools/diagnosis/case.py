@@ -208,10 +208,15 @@ class Case:
             block, time = (pd.to_numeric(table[name], errors="coerce") for name in ("block", "us"))
             table = table[(block >= 0) & (time > 0) & np.isfinite(time)]
             self._kernels[key] = {}
-            for arm, part in table.groupby("arm"):
-                wide = part.pivot_table(index="block", columns="kernel", values="us", aggfunc="median")
+            if len(table):
+                wide = table.groupby(["arm", "block", "kernel"])["us"].median().unstack("kernel")
+                arms = wide.index.get_level_values("arm").to_numpy()
+                blocks = wide.index.get_level_values("block").to_numpy()
                 logs = np.log(wide.to_numpy(dtype=float))
-                self._kernels[key][str(arm)] = pd.DataFrame(logs, wide.index, wide.columns)
+                self._kernels[key] = {
+                    str(arm): pd.DataFrame(logs[arms == arm], blocks[arms == arm], wide.columns)
+                    for arm in dict.fromkeys(arms)
+                }
         return self._kernels[key]
 
     def quantity(self, quantity: float | Quantity | None) -> float | None:

@@ -8,7 +8,7 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
     details          sentences that belong to the answer, in reading order (device, effect, cause, limits)
     effect           headline: the suspect against the baseline, an *estimate* (below) or null
     noise            A/A: {arms, ratio, ci_low, ci_high, floor, detectable, n, verdict, text} or null
-    sensitive        true where every planted regression was found and named; false where one was missed;
+    sensitive        true where every planted regression was seen; false where one was missed;
                      null where none was planted. While false, no "no difference" may contradict anything.
     links            the causal chain: [{id, text, verdict, reason, as_cause, evidence: [evidence...]}]
                      verdict: shown, not_shown, undecided, not_tested;

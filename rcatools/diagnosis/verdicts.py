@@ -221,7 +221,7 @@ def _status(
             Status.UNDECIDED,
             f"it and {', '.join(together)} both pass: either both act, or these data do not tell them apart",
         )
-    if all(p.holds is None for p in predictions):
+    if not any(p.places for p in predictions):
         reasons = list(dict.fromkeys(p.reason for p in predictions if p.reason))
         return Status.NOT_TESTED, "; ".join(reasons[:3])
     unclear = [f"{p.text} ({p.reason or p.observed})" for p in predictions if _unclear(p)]
