@@ -69,7 +69,7 @@ class Builder:
         return (
             f'<figure id="fig-{key}"><figcaption>{title}<span>{text}</span></figcaption>'
             f'<div data-chart="{key}"><div class="plot" role="img" aria-label="{title}" hidden></div>{draw(chart)}</div>'
-            f'<div class="tools"><button type="button" data-save="{key}" aria-label="Save figure as PNG: {title}" hidden>'
+            f'<div class="tools"><button type="button" data-save="{key}" aria-label="Save as PNG: {title}" hidden>'
             f"Save as PNG</button></div>{numbers}</figure>"
         )
 
