@@ -129,6 +129,24 @@ def test_what_is_no_mapping_is_refused(text: str) -> None:
         parse_investigation(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "? [a, b]\n: 1\n",
+        "slug: " + "[" * 3000 + "]" * 3000,
+        SMALL + "open: [{text: t, run: " + "{sum: [" * 400 + "1" + "]}" * 400 + "}]\n",
+        SMALL.replace("arm: b}", "arm: b, margin: .nan}"),
+        SMALL.replace("margin: 0.02", "margin: .nan"),
+        SMALL.replace("margin: 0.02", "margin: 1e999"),
+    ],
+    ids=["list-as-key", "deep", "deep-value", "nan-margin", "nan", "huge"],
+)
+def test_hostile_text_is_one_line_too(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_investigation(text)
+    assert len(str(caught.value)) < 2000
+
+
 def test_files_missing_too_large_or_not_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no investigation at"):
         load_investigation(tmp_path)

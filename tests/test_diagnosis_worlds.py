@@ -244,3 +244,45 @@ def test_missed_plants_keep_silence_from_deciding(written: Recording) -> None:
     pad = next(o for o in found.observations if o.id == "pad_without_stream")
     assert (pad.outcome.name, pad.outcome.definite) == ("absent", False)
     assert found.hypothesis("spawn_lottery").status is not Status.CONTRADICTED
+
+
+def test_without_traces_the_price_of_a_boundary_names_the_gaps(written: Recording) -> None:
+    bare = judge(INVESTIGATION, [replace(written, traces={})])
+    kinds = {item.arm: item.kind for item in bare.mechanisms}
+    assert kinds["side"] is Mechanism.LONGER_GAPS
+    assert kinds["touch_stream"] is Mechanism.LONGER_GAPS
+    assert kinds["plant_additive"] is Mechanism.UNDECIDED
+    assert kinds["pad_untracked"] is Mechanism.NONE
+
+
+def test_another_workload_is_not_mixed_in_and_uncommitted_code_is_told(written: Recording) -> None:
+    manifest = written.manifest
+    other = replace(
+        written,
+        path=Path("batch-32"),
+        manifest=replace(manifest, workload={**manifest.workload, "parameters": {"batch": 32}}),
+    )
+    found = judge(INVESTIGATION, [written, other])
+    assert any("batch-32 was made with another workload" in text for text in found.warnings)
+    dirty = {**manifest.environment, "code": {"commit": "1" * 40, "dirty": True}}
+    found = judge(INVESTIGATION, [replace(written, manifest=replace(manifest, environment=dirty))])
+    assert any("uncommitted changes" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("same_bits", "error", "right"),
+    [(True, 0.01, True), (False, 0.01, True), (False, 0.3, False), (True, 0.3, False), (False, None, False)],
+)
+def test_an_output_is_right_by_its_bits_or_within_its_tolerance(
+    written: Recording, same_bits: bool, error: float | None, right: bool
+) -> None:
+    runs = written.runs.copy()
+    mine = runs["arm"] == "current"
+    if not same_bits:
+        runs.loc[mine, "output_sha256"] = "c" * 64
+    runs["output_rel_error"] = error
+    runs["output_tolerance"] = 0.08
+    found = judge(INVESTIGATION, [replace(written, runs=runs)])
+    row = next(item for item in found.fixes if item.arm == "current")
+    assert row.correct is right
+    assert row.best is right

@@ -1,7 +1,7 @@
 """The evidence at hand: recordings of one device, tables, and what is read from them once.
 
-Recordings of different devices are never pooled: the first recording given decides the device, recordings of
-the same device add arms, the others are only listed.
+Recordings of different devices or workloads are never pooled: the first recording given decides, recordings like
+it add arms, the others are only listed. A check looks at one recording.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class Case:
         self.spec = investigation.spec
         self.tables = {**investigation.tables, **(tables or {})}
         first = recordings[0] if recordings else None
-        self.recordings = tuple(r for r in recordings if first is not None and same_device(r, first))
-        self.others = tuple(r for r in recordings if first is None or not same_device(r, first))
+        apart = [(r, unlike(r, first)) for r in recordings if first is not None]
+        self.recordings = tuple(r for r, why in apart if not why)
+        self.others = tuple((r, why) for r, why in apart if why)
         declared = first.manifest.margin if first is not None else self.spec.effect.margin
         self.margin = declared if margin is None else margin
         self.warnings: list[str] = []
@@ -330,10 +331,15 @@ class Case:
             return None
 
 
-def same_device(a: Recording, b: Recording) -> bool:
-    """Whether two recordings name the same kind of device (backend, name, architecture)."""
-    keys = ("backend", "name", "arch")
-    return all(a.manifest.device.get(key) == b.manifest.device.get(key) for key in keys)
+def unlike(a: Recording, b: Recording) -> str:
+    """Why two recordings cannot speak about the same thing: another device or another workload; "" if they can."""
+    for key in ("backend", "name", "arch"):
+        if a.manifest.device.get(key) != b.manifest.device.get(key):
+            return f"on another device ({a.manifest.device.get('name')})"
+    for key in ("name", "parameters"):
+        if a.manifest.workload.get(key) != b.manifest.workload.get(key):
+            return f"with another workload (its {key} differ)"
+    return ""
 
 
 def detectable(mean: Mean, confidence: float) -> float | None:

@@ -202,6 +202,7 @@ def block_level(logs: Floats) -> Floats:
 
     The mean over arms, not the median: where every arm has two levels, a block's median jumps between them.
     """
+    logs = logs[:, np.isfinite(logs).any(axis=0)]
     rest = logs - np.nanmean(logs, axis=0)
     level = np.nanmean(rest, axis=1)
     chance = np.nanvar(rest - level[:, None]) / max(rest.shape[1], 1)

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from rcatools.diagnosis import answer, mechanisms, rows
+from rcatools.diagnosis import answer, environment, mechanisms, rows
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe_all
 from rcatools.diagnosis.claims import judge_claims
-from rcatools.diagnosis.environment import document
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.diagnosis.records import Diagnosis, HypothesisResult
 from rcatools.diagnosis.steps import StepFigures
@@ -115,7 +114,7 @@ def diagnose(case: Case) -> Diagnosis:
         reconcile=mechanisms.reconciliations(case, how),
         published=rows.published(case),
         open=open_questions,
-        environment=document(case),
+        environment=environment.document(case),
         reproduce=spec.reproduce or f"rcatools report {spec.slug}",
         warnings=_warnings(case),
     )
@@ -138,9 +137,8 @@ def _warnings(case: Case) -> tuple[str, ...]:
         unknown = sorted(set(recording.manifest.arm_names) - set(case.spec.arms))
         if unknown:
             found.append(f"{recording.name} has arms the investigation does not know: {', '.join(unknown)}")
-    for recording in case.others:
-        found.append(
-            f"{recording.name} was made on another device "
-            f"({recording.manifest.device.get('name')}) and is not part of this verdict"
-        )
+    found += environment.warnings(case)
+    found += [
+        f"{recording.name} was made {why} and is not part of this verdict" for recording, why in case.others
+    ]
     return tuple(dict.fromkeys(found))

@@ -90,7 +90,7 @@ def document(case: Case) -> dict[str, Any]:
         "parameters": manifest.workload.get("parameters"),
         "kv_bytes": _median_fact(case, "kv_bytes"),
         "recordings": [_recording(item, used=True) for item in case.recordings]
-        + [_recording(item, used=False) for item in case.others],
+        + [_recording(item, used=False) for item, _ in case.others],
     }
 
 
@@ -122,3 +122,29 @@ def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
         "git": code if isinstance(code, dict) else None,
         "files": dict(manifest.files),
     }
+
+
+def warnings(case: Case) -> list[str]:
+    """What the environments of the recordings make doubtful."""
+    found = []
+    for recording in case.recordings:
+        state = code_state(recording)
+        if state == UNCOMMITTED:
+            found.append(
+                f"{recording.name} was measured with uncommitted changes: its numbers belong to no commit"
+            )
+        elif state is None:
+            found.append(f"{recording.name} does not tell which commit was measured")
+    first = case.primary
+    for recording in case.recordings[1:]:
+        for key in ("driver", "runtime", "uuid"):
+            if first is not None and recording.manifest.device.get(key) != first.manifest.device.get(key):
+                found.append(f"{recording.name} and {first.name} differ in the device's {key}")
+        if first is not None and _torch(recording) != _torch(first):
+            found.append(f"{recording.name} and {first.name} were made with different torch versions")
+    return found
+
+
+def _torch(recording: Recording) -> Any:
+    packages = recording.manifest.environment.get("packages")
+    return packages.get("torch") if isinstance(packages, dict) else None

@@ -1,7 +1,7 @@
 """An investigation as data: the form of investigation.yaml.
 
     slug, title, question
-    effect:        suspect, baseline, metric, unit, margin, repeat (A/A arms), noun
+    effect:        suspect, baseline, metric, unit, margin, repeat (A/A arms), noun, boundary_metric
     arms:          name -> {role, text}
     tables:        name -> CSV file beside the investigation, or "" for one that the caller brings
     observations:  id -> a check (see ``vocabulary``), each asked once
@@ -38,7 +38,8 @@ class _Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Effect(_Form, frozen=True, kw_only=True):
-    """The comparison the investigation is about; times, so larger is slower."""
+    """The comparison the investigation is about; times, so larger is slower. ``boundary_metric``: the metric that
+    holds the price of one kernel boundary, where runs measure it."""
 
     suspect: str
     baseline: str
@@ -47,6 +48,7 @@ class Effect(_Form, frozen=True, kw_only=True):
     unit: str = "us"
     repeat: list[str] = []
     noun: str = "the measured time"
+    boundary_metric: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 1:

@@ -53,6 +53,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen: set[Any] = set()
         for key, _ in node.value:
+            if not isinstance(key.value, str):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} stands twice", key.start_mark
@@ -105,9 +107,11 @@ def parse_investigation(text: str, source: str = FILE_NAME) -> Spec:
         raise InputError(f"{source}: {message}") from None
     if not isinstance(raw, dict):
         raise InputError(f"{source} holds no mapping: see rcatools/diagnosis/investigation.py for its form")
-    _refuse_unknown_keys(raw, msgspec.inspect.type_info(Spec), "", source)
     try:
+        _refuse_unknown_keys(raw, msgspec.inspect.type_info(Spec), "", source)
         spec = msgspec.convert(raw, Spec)
+    except RecursionError:
+        raise InputError(f"{source}: something is nested too deeply to be an investigation") from None
     except msgspec.ValidationError as error:
         place, message = _locate(raw, msgspec.inspect.type_info(Spec), "") or ("", str(error))
         raise InputError(f"{source}: {place + ': ' if place else ''}{message}") from None

@@ -21,7 +21,7 @@ from rcatools.diagnosis.records import (
 )
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.recording import Recording
-from rcatools.stats.records import Comparison, Verdict
+from rcatools.stats.records import Verdict
 
 DOMINANT = 0.6
 EXPLAINS = (0.4, 2.5)
@@ -47,7 +47,7 @@ def mechanism(case: Case, arm: str) -> MechanismResult | None:
     candidate, base = case.step_figures(arm), case.step_figures(case.baseline)
     if candidate is not None and base is not None:
         return _from_traces(arm, delta, candidate, base[0], timed)
-    return _from_isolated(case, recording, comparison, delta, timed)
+    return _without_trace(case, recording, arm, delta, timed)
 
 
 def step_delta_us(case: Case, recording: Recording, arm: str) -> float:
@@ -93,33 +93,69 @@ def _detail(term: str, base: StepFigures, figures: StepFigures) -> str:
     return f"kernels themselves take longer, {worst} {factor:.3g} times as long ({100 * share:.0f} % of it)"
 
 
-def _from_isolated(
-    case: Case, recording: Recording, comparison: Comparison, delta: float, timed: Evidence
+def _without_trace(
+    case: Case, recording: Recording, arm: str, delta: float, timed: Evidence
 ) -> MechanismResult:
-    arm = comparison.arm
-    logs = case.kernel_logs(recording)
-    if arm not in logs or case.baseline not in logs:
+    """From isolated kernels and the price of a boundary, each measured in every process."""
+    declared = declared_kernels(recording)
+    launches = sum(per_step(entry) for entry in declared.values())
+    price = _boundary_delta(case, recording, arm)
+    gaps = None if price is None or not launches else price * launches
+    changes = _isolated_changes(case, recording, arm)
+    if gaps is None and not changes:
         text = "slower or faster, but neither a trace nor isolated kernels of this arm tell where"
         return MechanismResult(arm, Mechanism.UNDECIDED, None, text, (timed,))
+    # kernels timed in a graph of their own pay for their boundaries too
+    kernels = sum(changes.values()) - (gaps or 0.0) if changes else 0.0
+    parts = {Mechanism.LONGER_GAPS: gaps or 0.0, Mechanism.SLOWER_KERNELS: kernels}
+    total = sum(parts.values())
+    text = (
+        f"of {units.significant(delta)} us a step, isolated kernels explain {units.significant(kernels)} us"
+    )
+    if gaps is not None:
+        text += f" beyond the boundaries' {units.significant(gaps)} us"
+    evidence = Evidence(text, recording.name, (arm,), "kernels", NOTEBOOK, total, unit="us")
+    if total * delta <= 0 or not EXPLAINS[0] <= total / delta <= EXPLAINS[1]:
+        return MechanismResult(
+            arm, Mechanism.UNDECIDED, None, f"{text}: the cost is elsewhere", (timed, evidence)
+        )
+    kind = max(parts, key=lambda key: parts[key] / total)
+    share = parts[kind] / total
+    if share < DOMINANT:
+        return MechanismResult(arm, Mechanism.MIXED, share, text, (timed, evidence))
+    if kind is Mechanism.SLOWER_KERNELS:
+        worst = max(changes, key=lambda name: changes[name] / total)
+        alone = changes[worst] / sum(changes.values())
+        weight = per_step(declared[worst]) / launches
+        if gaps is None and not (alone >= DOMINANT and alone > 1.5 * weight):
+            text += "; without a trace, longer kernels and longer gaps between them cannot be told apart"
+            return MechanismResult(arm, Mechanism.UNDECIDED, share, text, (timed, evidence))
+        text = f"{worst} carries {100 * alone:.0f} % of what isolated kernels take longer; {text}"
+    return MechanismResult(arm, kind, share, text, (timed, evidence))
+
+
+def _isolated_changes(case: Case, recording: Recording, arm: str) -> dict[str, float]:
+    """Microseconds a step by which each isolated kernel takes longer than in the baseline."""
+    logs = case.kernel_logs(recording)
+    if arm not in logs or case.baseline not in logs:
+        return {}
     declared = declared_kernels(recording)
     base, own = np.exp(logs[case.baseline].median()), np.exp(logs[arm].median())
-    names = [name for name in base.index if name in own.index and name in declared]
-    changes = {name: per_step(declared[name]) * float(own[name] - base[name]) for name in names}
-    total = sum(changes.values())
-    text = f"isolated kernels explain {units.significant(total)} of {units.significant(delta)} us a step"
-    evidence = Evidence(text, recording.name, (arm,), "kernels", NOTEBOOK, total, unit="us")
-    if not names or total * delta <= 0 or not EXPLAINS[0] <= total / delta <= EXPLAINS[1]:
-        return MechanismResult(
-            arm, Mechanism.UNDECIDED, None, text + ": the cost is elsewhere", (timed, evidence)
-        )
-    worst = max(changes, key=lambda name: changes[name] / total)
-    share = changes[worst] / total
-    weight = per_step(declared[worst]) / sum(per_step(declared[name]) for name in names)
-    if share >= DOMINANT and share > 1.5 * weight:
-        text = f"{worst} alone takes {float(own[worst] / base[worst]):.3g} times as long; {text}"
-        return MechanismResult(arm, Mechanism.SLOWER_KERNELS, share, text, (timed, evidence))
-    text += "; without a trace, longer kernels and longer gaps between them cannot be told apart"
-    return MechanismResult(arm, Mechanism.UNDECIDED, share, text, (timed, evidence))
+    return {
+        str(name): per_step(declared[name]) * float(own[name] - base[name])
+        for name in base.index
+        if name in own.index and name in declared
+    }
+
+
+def _boundary_delta(case: Case, recording: Recording, arm: str) -> float | None:
+    """Microseconds by which one kernel boundary costs more than in the baseline, where runs measured it."""
+    metric = case.spec.effect.boundary_metric
+    if not metric or not {arm, case.baseline} <= set(case.logs(recording, metric).columns):
+        return None
+    table = np.exp(case.logs(recording, metric)[[arm, case.baseline]].to_numpy())
+    value = float(np.nanmedian(table[:, 0] - table[:, 1]))
+    return value if np.isfinite(value) else None
 
 
 def all_mechanisms(case: Case) -> tuple[MechanismResult, ...]:

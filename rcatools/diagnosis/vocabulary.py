@@ -65,6 +65,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     run: str = ""
     notebook: str = ""
 
+    def __post_init__(self) -> None:
+        margin = getattr(self, "margin", None)
+        if margin is not None and not 0 < margin < 1:
+            raise ValueError(f"the margin must lie between 0 and 1 (0.01 = 1 %), got {margin}")
+
     @property
     def kind(self) -> str:
         """Name of the check in the vocabulary."""
