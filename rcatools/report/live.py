@@ -17,7 +17,7 @@ from rcatools.errors import RcaError
 from rcatools.report import answers
 from rcatools.report.evidence import Evidence, Inputs, gather
 
-SHORT = ("--blocks", "4", "--no-inspect")
+SHORT = ("--blocks", "4", "-p", "samples=10", "--spawn-share", "0", "--inspect", "none")
 SHORT_ARMS = ("off_again", "side")
 LIMIT_S = 120.0
 
