@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rcatools.cli.app import COMMANDS, main
+from rcatools.cli.app import COMMANDS, main, new_parser
 from rcatools.report.answers import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,8 +31,6 @@ def test_commands_of_the_readme_are_understood(line: str, capsys: pytest.Capture
     if importlib.util.find_spec(f"rcatools.cli.{name}") is None:
         pytest.skip(f"rcatools {name} is not in this checkout")
     module = importlib.import_module(f"rcatools.cli.{name}")
-    from rcatools.cli.app import new_parser
-
     parser = new_parser(name, module.SUMMARY, module.EXAMPLE)
     module.add_arguments(parser)
     parser.parse_args(words[1:])
