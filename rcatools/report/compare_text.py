@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ MAX_LINES = 60
 MAX_SENTENCES = 12
 _HEAD = ("arm", "verdict", "change", "interval", "n", "p", "could be seen", "reasons")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~@&$])")
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 
 
 def to_text(table: TableVerdict, shown: Shown, max_lines: int = MAX_LINES) -> str:
@@ -132,6 +133,9 @@ def _plain(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that stays text in Markdown: markup characters escaped, mentions, references and links broken."""
-    escaped = _MARKDOWN.sub(r"\\\1", _plain(text))
-    return escaped.replace("\\@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")
+    """Text that stays text in Markdown: markup escaped, tags as entities, mentions, references and links broken."""
+    plain = html.escape(_plain(text), quote=False)
+    escaped = _MARKDOWN.sub(r"\\\1", plain)
+    for mark in ("@", "#", "://", "www"):
+        escaped = escaped.replace(mark, f"{mark[0]}\u200b{mark[1:]}")
+    return escaped
