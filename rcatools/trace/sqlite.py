@@ -208,7 +208,9 @@ def _read_nsys(path: Path, database: sqlite3.Connection, names: set[str]) -> Tra
         ]
         if severe:
             said = re.sub(r"/\S+", "[path]", " ".join(" ".join(severe).split()))  # paths may name people
-            warnings.append(TraceWarning("profiler_diagnostics", f"the profiler reported: {said[:400]}", len(severe)))
+            warnings.append(
+                TraceWarning("profiler_diagnostics", f"the profiler reported: {said[:400]}", len(severe))
+            )
     return columns.trace(path, "nsys", devices, warnings)
 
 
