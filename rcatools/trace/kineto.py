@@ -12,7 +12,7 @@ import pandas as pd
 from rcatools.errors import InputError
 from rcatools.trace.events import EventStream
 from rcatools.trace.kineto_events import Collector, is_launch
-from rcatools.trace.model import NO_TIME, EventCounts, Trace, TraceWarning, activity_table
+from rcatools.trace.model import NO_TIME, EventCounts, Trace, TraceWarning, activity_table, steps_table
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
 
@@ -91,13 +91,7 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
     )
     host = (found.host_start - origin, found.host_end - origin) if found.host_events else None
     kept, excluded = separate_impossible(table, host)
-    steps = pd.DataFrame(
-        {
-            "name": [name for name, _, _ in found.steps],
-            "start_ns": np.array([start - origin for _, start, _ in found.steps], dtype=np.int64),
-            "dur_ns": np.array([duration for _, _, duration in found.steps], dtype=np.int64),
-        }
-    ).sort_values("start_ns", ignore_index=True)
+    steps = steps_table([(name, start - origin, duration) for name, start, duration in found.steps])
     meta = {key: stream.header[key] for key in _META_KEYS if key in stream.header}
     meta["backend"] = _backend(stream.header, found)
     meta["origin_ns"] = origin
