@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -123,20 +122,27 @@ def test_figure_is_well_formed_and_shows_dot_interval_and_margin(tmp_path: Path)
     path.write_text(json.dumps(entries))
     run(path, "--baseline", "off", "--figure", figure)
     root = ET.fromstring(figure.read_text(encoding="utf-8"))
-    space = "{http://www.w3.org/2000/svg}"
     entry = arm(compare(path, "--baseline", "off"))
-    dot = root.find(f"{space}circle")
-    bar = next(line for line in root.iter(f"{space}line") if line.get("stroke-width") == "2.5")
-    zero = next(line for line in root.iter(f"{space}line") if line.get("stroke") == "#000000")
-    x0, x = float(zero.get("x1", "")), float(dot.get("cx", ""))  # type: ignore[union-attr]
+    dot = next(e for e in root.iter() if "dot" in e.get("class", ""))
+    bar = next(e for e in root.iter() if e.get("class", "").startswith("arm "))
+    zero = next(e for e in root.iter() if e.get("class", "") == "zero")
+    band = next(e for e in root.iter() if e.get("class", "") == "band")
+    x0, x = float(zero.get("x1", "")), float(dot.get("cx", ""))
     left, right = float(bar.get("x1", "")), float(bar.get("x2", ""))
     assert x0 < left < x < right
-    assert (left - x0) / (x - x0) == pytest.approx(
-        math.log(entry["ci_low"]) / math.log(entry["ratio"]), abs=0.01
-    )
-    assert {element.tag for element in root.iter()} <= {
-        f"{space}{t}" for t in ("svg", "title", "desc", "rect", "text", "line", "circle")
+    assert (left - x0) / (x - x0) == pytest.approx((entry["ci_low"] - 1) / (entry["ratio"] - 1), abs=0.01)
+    assert float(band.get("width", "")) == pytest.approx(2 * 0.02 / (entry["ratio"] - 1) * (x - x0), rel=0.02)
+    assert {e.tag.split("}")[1] for e in root.iter()} <= {
+        "svg",
+        "style",
+        "title",
+        "desc",
+        "rect",
+        "text",
+        "line",
+        "circle",
     }
+    assert "onerror" not in {name for e in root.iter() for name in e.attrib}
 
 
 def test_thousands_of_lines_are_cut_in_text_and_whole_in_json(tmp_path: Path) -> None:

@@ -164,6 +164,8 @@ def _outlier_text(facts: Facts) -> list[str]:
     extreme = facts.without_extreme
     if extreme is None or not extreme.is_outlier:
         return []
+    if abs(math.log(extreme.ratio) - facts.difference.mean) < math.log1p(facts.margin) / 4:
+        return []
     where = "one pair" if extreme.arm == "pair" else f"one {extreme.arm} run"
     return [
         f"{where} lies far out: time {units.change(facts.difference.ratio)} with it, "

@@ -121,6 +121,15 @@ def from_strata(
     return LogDifference(mean, sd * scale, df, n, sd, scale)
 
 
+def aligned(
+    b: Floats, c: Floats, stratum_b: NDArray[np.int64], stratum_c: NDArray[np.int64], step: float
+) -> tuple[Floats, Floats]:
+    """Both arms' logs with each stratum's level taken out, the step between the arms kept."""
+    _, stratum = np.unique(np.concatenate([stratum_b, stratum_c]), return_inverse=True)
+    level = np.bincount(stratum, weights=np.concatenate([b, c - step])) / np.bincount(stratum)
+    return b - level[stratum[: b.size]], c - level[stratum[b.size :]]
+
+
 def against_fixed(runs: Floats, reference_log: float) -> LogDifference:
     """One-sample t of runs (logs) against a number given without spread, as baseline."""
     return from_pairs(runs - reference_log)
