@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 
 import pandas as pd
@@ -123,7 +124,7 @@ def segment_map(snapshots: Sequence[tuple[str, Snapshot]], largest: int = 60) ->
     for column, (name, snapshot) in enumerate(snapshots, start=1):
         rows = _map_rows(snapshot, largest)
         hidden = len(snapshot.segments) - rows["segment"].nunique()
-        titles.append(name + (f" ({hidden} smaller segments not drawn)" if hidden else ""))
+        titles.append(html.escape(name) + (f" ({hidden} smaller segments not drawn)" if hidden else ""))
         for state, (text, colour) in _STATES.items():
             part = rows[rows["state"] == state]
             figure.add_bar(
