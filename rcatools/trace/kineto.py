@@ -14,7 +14,7 @@ from rcatools.trace.events import EventStream
 from rcatools.trace.kineto_events import Collector, is_launch
 from rcatools.trace.model import NO_TIME, EventCounts, Trace, TraceWarning, activity_table, steps_table
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
-from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
+from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits, collection_paused
 
 _META_KEYS = (
     "schemaVersion",
@@ -50,8 +50,9 @@ def read_kineto(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     """
     stream = EventStream(ByteSource(path, limits))
     found = Collector()
-    for part in stream.parts():
-        found.add(part)
+    with collection_paused():
+        for part in stream.parts():
+            found.add(part)
     if not found.events and stream.dropped and not stream.source.truncated:
         raise InputError(f"{path.name}: its list holds no trace events; give a trace of torch.profiler")
     return _build(path, stream, found)
@@ -82,10 +83,10 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
             "launch_ns": np.where(launch_ns == NO_TIME, NO_TIME, launch_ns - origin),
             "grid": found.grid,
             "block": found.block,
-            "op": [operation.name for operation in operations],
-            "shapes": [operation.shapes for operation in operations],
-            "dtypes": [operation.dtypes for operation in operations],
-            "bytes": found.bytes,
+            "op": [operation[0] for operation in operations],
+            "shapes": [operation[1] for operation in operations],
+            "dtypes": [operation[2] for operation in operations],
+            "bytes": found.moved,
         },
         size,
     )
