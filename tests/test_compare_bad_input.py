@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "numbers as header": ("1,2\n3,4\n", "must name the columns"),
     "no numbers": ("arm,note\na,x\nb,y\n", "no column holds measurements"),
     "binary": (b"\x7fELF\x00\x01\x02" * 50, "binary"),
-    "not UTF-8": (b"arm,value\na\xe9,1\nb,1\n", "UTF8"),
+    "not UTF-8": (b"arm,value\na\xe9,1\nb,1\n", "not UTF-8 text (line 2)"),
 }
 
 
