@@ -218,6 +218,6 @@ def test_a_notebook_gets_chart_table_and_sentences(tmp_path: Path) -> None:
     assert isinstance(chart, Forest)
     assert chart.rows[0].value == pytest.approx(arm(compare(path, "--baseline", "off"))["ratio"] - 1)
     assert isinstance(table, Table)
-    assert [cell.text for cell in table.rows[0]][:2] == ["on", "slower"]
+    assert [cell.text for cell in table.rows[0]][:2] == ["on", "▲ slower"]
     assert str(texts[0]).startswith("on is 4.7 % slower")
     assert all(bundle(item) for item in (chart, table, *texts))
