@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rcatools import units
+from rcatools.recording.tables.clean import describe
 from rcatools.report.compare_view import Line, Shown
 from rcatools.report.table import Table, make
 from rcatools.report.words import capital, verdict_cell
@@ -76,8 +77,7 @@ def remarks(kept: Sequence[Line], table: TableVerdict, shown: Shown) -> list[str
     out += [capital(text) + "." for result in table.results[:MAX_SENTENCES] for text in result.warnings]
     out += [capital(text) + "." for text in (*table.warnings, *shown.notes)]
     if shown.excluded:
-        told = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in shown.excluded.items())
-        out.append(f"Left out and counted: {told}.")
+        out.append(f"Left out and counted: {describe(shown.excluded)}.")
     return out
 
 
