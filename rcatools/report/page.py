@@ -13,7 +13,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rcatools import __version__, units
+import rcatools
+from rcatools import units
 from rcatools.report import present, words
 from rcatools.report.charts import Chart
 from rcatools.report.measured import Facts, Measured
@@ -40,7 +41,7 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
     builder = Builder(document, measured, facts)
     effect = document["effect"] or {}
     page = {
-        "version": __version__,
+        "version": rcatools.__version__,
         "investigation": document["investigation"],
         "title": document["title"],
         "question": document["question"],
@@ -157,10 +158,12 @@ def _plotly() -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["together"] = lambda text: str(text).replace(" %", "\u00a0%")
+    return made
