@@ -275,13 +275,13 @@ def _finished_parts(folder: Path) -> set[str]:
                 attempts.mkdir(exist_ok=True)
                 shutil.move(part_path(folder, name), attempts / f"{name}.{earlier}.json")
                 done.discard(name)
-    return done | _tabled_runs(folder, done)
+    return done | (_tabled_runs(folder) - set(parts))
 
 
-def _tabled_runs(folder: Path, parts: set[str]) -> set[str]:
+def _tabled_runs(folder: Path) -> set[str]:
     import pandas as pd
 
-    if parts or not (folder / "runs.parquet").is_file():
+    if not (folder / "runs.parquet").is_file():
         return set()
     return set(pd.read_parquet(folder / "runs.parquet", columns=["run"])["run"])
 

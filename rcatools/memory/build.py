@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rcatools.errors import InputError
-from rcatools.memory.columns import EventColumns, StackTable, address_of, pool_of, size_of
+from rcatools.memory.columns import StackTable, TraceColumns, address_of, events_table, pool_of, size_of
 from rcatools.memory.history import summarize_histories
 from rcatools.memory.snapshot import ALLOCATED, INACTIVE, PENDING, Note, PoolId, Snapshot
 
@@ -150,13 +150,13 @@ def _block_frames(entry: Mapping[str, Any]) -> object:
     return None
 
 
-def build_snapshot(top: object, events: EventColumns, devices: int, source: str) -> Snapshot:
+def build_snapshot(top: object, traces: list[TraceColumns], damaged: Counter[str], source: str) -> Snapshot:
     """Assemble the tables.
 
     Args:
         top: the file's outermost object, without its device histories.
-        events: the events that were read.
-        devices: how many device histories the file holds.
+        traces: the events that were read, one entry per device.
+        damaged: what was left out so far, by reason.
         source: name for messages.
 
     Raises:
@@ -168,27 +168,29 @@ def build_snapshot(top: object, events: EventColumns, devices: int, source: str)
             f"{source} is not a torch memory snapshot: it needs a 'segments' list, found {found}; "
             "write one with torch.cuda.memory._dump_snapshot(path)"
         )
-    damaged = events.damaged
-    rows = _SegmentRows(events.stacks, damaged)
+    for trace in traces:
+        damaged += trace.damaged
+    stacks = traces[0].stacks if traces else StackTable()
+    rows = _SegmentRows(stacks, damaged)
     for entry in top["segments"]:
         rows.add(entry)
     segments, blocks = rows.tables()
-    host = _SegmentRows(events.stacks, damaged)
+    host = _SegmentRows(stacks, damaged)
     for entry in _list(top.get("host_segments")):
         host.add(entry)
     host_events = sum(len(_list(t)) for t in _list(top.get("host_traces")))
-    frame = events.frame()
+    frame, pools = events_table(traces)
     overflow = [bool(flag) for flag in _list(top.get("trace_alloc_overflowed"))]
-    histories = summarize_histories(segments, blocks, frame, devices, overflow)
+    histories = summarize_histories(segments, blocks, frame, len(traces), overflow)
     settings = top.get("allocator_settings")
     snapshot = Snapshot(
         source=source,
         segments=segments,
         blocks=blocks,
         events=frame,
-        frames=events.stacks.frames,
-        stacks=events.stacks.stacks,
-        pools=events.pools,
+        frames=stacks.frames,
+        stacks=stacks.stacks,
+        pools=pools,
         settings=dict(settings) if isinstance(settings, Mapping) else {},
         annotations=[dict(a) for a in _list(top.get("external_annotations")) if isinstance(a, Mapping)],
         host_segments=host.tables()[0],
@@ -198,7 +200,8 @@ def build_snapshot(top: object, events: EventColumns, devices: int, source: str)
     notes = [
         Note(code, f"{count} {_DAMAGE_TEXT[code]}", count) for code, count in sorted(damaged.items()) if count
     ]
-    notes += _limits(snapshot, rows, events)
+    unknown = sum((trace.unknown_actions for trace in traces), Counter())
+    notes += _limits(snapshot, rows, unknown)
     return Snapshot(**{**snapshot.__dict__, "notes": tuple(notes)})
 
 
@@ -206,7 +209,7 @@ def _list(value: object) -> list[Any] | tuple[Any, ...]:
     return value if isinstance(value, (list, tuple)) else ()
 
 
-def _limits(snapshot: Snapshot, rows: _SegmentRows, events: EventColumns) -> list[Note]:
+def _limits(snapshot: Snapshot, rows: _SegmentRows, unknown: Counter[str]) -> list[Note]:
     """What this version of the file cannot tell."""
     notes = []
     if len(snapshot.segments) == 0:
@@ -231,13 +234,13 @@ def _limits(snapshot: Snapshot, rows: _SegmentRows, events: EventColumns) -> lis
                 rows.without_block_addresses,
             )
         )
-    if events.unknown_actions:
-        names = ", ".join(sorted(events.unknown_actions)[:5])
+    if unknown:
+        names = ", ".join(sorted(unknown)[:5])
         notes.append(
             Note(
                 "unknown_actions",
                 f"history entries of unknown kind were kept but not interpreted: {names}",
-                sum(events.unknown_actions.values()),
+                sum(unknown.values()),
             )
         )
     traced = len(snapshot.events)

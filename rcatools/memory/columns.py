@@ -18,6 +18,7 @@ MAX_BYTES = 1 << 56
 
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
 _OTHER = _CODES["other"]
+_LARGEST_TIME = (1 << 63) - 1
 
 
 def address_of(value: object) -> int | None:
@@ -44,6 +45,15 @@ def pool_of(value: object) -> PoolId | None:
     return None
 
 
+class StackRef:
+    """A call stack that was interned already."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
 class StackTable:
     """Interns call stacks: each distinct frame and each distinct stack is kept once."""
 
@@ -56,7 +66,9 @@ class StackTable:
         self._kept: list[object] = []
 
     def intern(self, frames: object) -> int:
-        """The index of a stack given as a list of frame mappings; -1 for none or an empty one."""
+        """The index of a stack given as a list of frame mappings (or a StackRef); -1 for none or an empty one."""
+        if type(frames) is StackRef:
+            return frames.index
         if not isinstance(frames, (list, tuple)) or not frames:
             return -1
         known = self._by_object
@@ -69,6 +81,11 @@ class StackTable:
             self.stacks.append(key)
         return index
 
+    def forget_objects(self) -> None:
+        """Drop the shortcut by object identity, for frames that will not be seen again."""
+        self._by_object.clear()
+        self._kept.clear()
+
     def _frame(self, entry: object) -> int:
         known = self._by_object.get(id(entry))
         if known is not None:
@@ -78,7 +95,7 @@ class StackTable:
             frame = (
                 str(entry.get("name", "")),
                 str(entry.get("filename", "")),
-                line if type(line) is int else 0,
+                line if type(line) is int and abs(line) < 1 << 31 else 0,
             )
         else:
             frame = (str(entry)[:200], "", 0)
@@ -91,11 +108,12 @@ class StackTable:
         return index
 
 
-class EventColumns:
-    """The events of all devices as growing arrays.
+class TraceColumns:
+    """The events of one device as growing arrays.
 
     Attributes:
         damaged: how many entries were left out, by reason.
+        unknown_actions: kinds of events that this reader does not know, with their number.
     """
 
     def __init__(self, stacks: StackTable) -> None:
@@ -104,47 +122,59 @@ class EventColumns:
         self.damaged: Counter[str] = Counter()
         self.unknown_actions: Counter[str] = Counter()
         self._pool_ids: dict[PoolId, int] = {}
-        self._device = array("i")
-        self._action = array("b")
-        self._address = array("Q")
-        self._size = array("q")
-        self._stream = array("Q")
-        self._time = array("q")
-        self._pool = array("i")
-        self._stack = array("i")
+        self._arrays = {
+            "action": array("b"),
+            "address": array("Q"),
+            "size": array("q"),
+            "stream": array("Q"),
+            "time_us": array("q"),
+            "pool": array("i"),
+            "stack": array("i"),
+        }
+        self._append = tuple(a.append for a in self._arrays.values())
 
     def __len__(self) -> int:
-        return len(self._action)
+        return len(self._arrays["action"])
 
-    def add(self, device: int, entry: object) -> None:
+    def add(self, entry: object) -> None:
         """Append one event given as a mapping; what cannot be an event is counted, not kept."""
         if not isinstance(entry, Mapping):
             self.damaged["event_not_a_mapping"] += 1
             return
-        action = entry.get("action")
-        code = _CODES.get(action, _OTHER) if isinstance(action, str) else _OTHER
+        self.append(
+            entry.get("action"),
+            entry.get("addr", entry.get("device_free", 0)),
+            entry.get("size", 0),
+            entry.get("stream", 0),
+            entry.get("time_us", -1),
+            entry.get("pool_id"),
+            self.stacks.intern(entry.get("frames")),
+        )
+
+    def append(  # noqa: PLR0917 - called once per event
+        self, action: Any, address: Any, size: Any, stream: Any, time: Any, pool: Any, stack: int
+    ) -> None:
+        """Append one event given by its fields."""
+        code = _CODES.get(action, _OTHER) if type(action) is str else _OTHER
         if code == _OTHER:
             self.unknown_actions[str(action)[:40]] += 1
-        address = address_of(entry.get("addr", entry.get("device_free", 0)))
-        size = size_of(entry.get("size", 0))
-        stream = address_of(entry.get("stream", 0))
-        if address is None or size is None or stream is None:
+        where, held, queue = address_of(address), size_of(size), address_of(stream)
+        if where is None or held is None or queue is None:
             self.damaged["event_number_out_of_range"] += 1
             return
-        time = entry.get("time_us", -1)
-        self._device.append(device)
-        self._action.append(code)
-        self._address.append(address)
-        self._size.append(size)
-        self._stream.append(stream)
-        self._time.append(time if type(time) is int and -1 <= time < U64 >> 1 else -1)
-        self._pool.append(self._pool_index(entry.get("pool_id")))
-        self._stack.append(self.stacks.intern(entry.get("frames")))
+        add_action, add_address, add_size, add_stream, add_time, add_pool, add_stack = self._append
+        add_action(code)
+        add_address(where)
+        add_size(held)
+        add_stream(queue)
+        add_time(time if type(time) is int and -1 <= time <= _LARGEST_TIME else -1)
+        add_pool(-1 if pool is None else self._pool_index(pool))
+        add_stack(stack)
 
-    def extend(self, device: int, entries: Sequence[Any]) -> None:
-        """Append many events of one device."""
+    def extend(self, entries: Sequence[Any]) -> None:
+        """Append many events."""
         for entry in entries:
-            self.add(device, entry)
+            self.add(entry)
 
     def _pool_index(self, value: object) -> int:
         pool = pool_of(value)
@@ -156,22 +186,34 @@ class EventColumns:
             self.pools.append(pool)
         return index
 
-    def frame(self) -> pd.DataFrame:
-        """The events as a table (columns of ``Snapshot.events``); the arrays are shared, not copied."""
-        columns = {
-            "device": (self._device, np.int32),
-            "action": (self._action, np.int8),
-            "address": (self._address, np.uint64),
-            "size": (self._size, np.int64),
-            "stream": (self._stream, np.uint64),
-            "time_us": (self._time, np.int64),
-            "pool": (self._pool, np.int32),
-            "stack": (self._stack, np.int32),
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The columns as numpy arrays that share the memory."""
+        return {
+            name: np.frombuffer(values, dtype=values.typecode)
+            if len(values)
+            else np.empty(0, values.typecode)
+            for name, values in self._arrays.items()
         }
-        return pd.DataFrame(
-            {
-                name: np.frombuffer(a, dtype=t) if len(a) else np.empty(0, t)
-                for name, (a, t) in columns.items()
-            },
-            copy=False,
-        )
+
+
+def events_table(traces: Sequence[TraceColumns]) -> tuple[pd.DataFrame, list[PoolId]]:
+    """The events of all devices (columns of ``Snapshot.events``) and the pools that their ``pool`` points to."""
+    pools: list[PoolId] = []
+    position: dict[PoolId, int] = {}
+    frames = []
+    for device, trace in enumerate(traces):
+        for pool in trace.pools:
+            if pool not in position:
+                position[pool] = len(pools)
+                pools.append(pool)
+        columns = trace.arrays()
+        if trace.pools and device:
+            renumber = np.array([position[p] for p in trace.pools] + [-1], np.int32)
+            columns["pool"] = renumber[columns["pool"]]
+        if len(trace) or device == 0:
+            frames.append(
+                pd.DataFrame({"device": np.full(len(trace), device, np.int32), **columns}, copy=False)
+            )
+    if not frames:
+        frames = [pd.DataFrame({"device": np.empty(0, np.int32), **TraceColumns(StackTable()).arrays()})]
+    return (frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)), pools

@@ -44,8 +44,8 @@ def _summary(
     frees = action == _CODE["free_completed"]
     orphans = _orphan_frees(address, allocs, frees)
     made = (action == _CODE["segment_alloc"]) | (action == _CODE["segment_map"])
-    unseen_blocks = int((~np.isin(held, address[allocs])).sum())
-    unseen_segments = int((~np.isin(owned, address[made])).sum())
+    unseen_blocks = int((~contained(held, address[allocs])).sum())
+    unseen_segments = int((~contained(owned, address[made])).sum())
     return DeviceHistory(
         device=device,
         events=len(events),
@@ -62,15 +62,34 @@ def _summary(
     )
 
 
+def contained(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Which values occur among others; like ``numpy.isin`` with less memory for few values among many."""
+    if not len(values) or not len(among):
+        return np.zeros(len(values), bool)
+    ordered = np.sort(among)
+    position = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    found: np.ndarray = ordered[position] == values
+    return found
+
+
+def first_is_free(address: np.ndarray, is_free: np.ndarray) -> np.ndarray:
+    """Positions of frees whose address no earlier allocation holds open.
+
+    Args:
+        address: addresses of allocations and completed frees in order.
+        is_free: which of them are frees.
+    """
+    order = np.argsort(address, kind="stable").astype(np.int32 if len(address) < 1 << 31 else np.int64)
+    orphan = np.ones(len(order), bool)
+    ordered = address[order]
+    orphan[1:] = ordered[1:] != ordered[:-1]
+    del ordered
+    freed = is_free[order]
+    orphan[1:] |= freed[:-1]
+    found: np.ndarray = order[freed & orphan]
+    return found
+
+
 def _orphan_frees(address: np.ndarray, allocs: np.ndarray, frees: np.ndarray) -> int:
-    """How many frees are not preceded by an allocation at their address that is still open."""
-    index = np.flatnonzero(allocs | frees)
-    if len(index) == 0:
-        return 0
-    order = index[np.argsort(address[index], kind="stable")]
-    is_free = frees[order]
-    same = np.zeros(len(order), bool)
-    same[1:] = address[order][1:] == address[order][:-1]
-    opened = np.zeros(len(order), bool)
-    opened[1:] = ~is_free[:-1]
-    return int((is_free & ~(same & opened)).sum())
+    chosen = allocs | frees
+    return len(first_is_free(address[chosen], frees[chosen]))

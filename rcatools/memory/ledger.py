@@ -202,7 +202,7 @@ def pins(snapshot: Snapshot) -> pd.DataFrame:
 
     Returns:
         One row per live block of such a segment, most stranded bytes first: ``device``, ``segment`` (row of
-        ``snapshot.segments``), ``stream``, ``pool_id``, ``stranded`` (bytes of the whole segment),
+        ``snapshot.segments``), ``segment_address``, ``stream``, ``pool_id``, ``stranded`` (bytes of the whole segment),
         ``live_in_segment`` (how many blocks share the pinning), ``address``, ``size``, ``state``, ``stack``.
     """
     balance = ledger(snapshot).segments
@@ -213,6 +213,7 @@ def pins(snapshot: Snapshot) -> pd.DataFrame:
         {
             "device": balance["device"].to_numpy()[own],
             "segment": own,
+            "segment_address": snapshot.segments["address"].to_numpy()[own],
             "stream": balance["stream"].to_numpy()[own],
             "pool_id": balance["pool_id"].to_numpy()[own],
             "stranded": balance["stranded"].to_numpy()[own],

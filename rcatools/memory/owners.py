@@ -41,11 +41,11 @@ FRAME_RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"\bat::cuda::blas::(gemm_and_bias|scaled_gemm|gemm_internal_cublaslt|int8_gemm)\b"),
     ),
     (RAW, re.compile(r"\b(raw_alloc|raw_alloc_with_stream|caching_allocator_alloc)\b")),
-    (PYTHON, re.compile(r"\bat::detail::empty_(strided_)?generic\b|\bTHP(Variable|Storage)")),
+    (PYTHON, re.compile(r"\bat::detail::_?empty_(strided_)?generic\b|\bTHP(Variable|Storage)")),
 )
 """Frame patterns from the innermost frame outwards; the first frame that matches any of them decides."""
 
-_ALLOCATOR = re.compile(
+ALLOCATOR_FRAMES = re.compile(
     r"CUDACachingAllocator|HIPCachingAllocator|torch::unwind|CapturedTraceback|gather_with_cpp"
 )
 
@@ -101,26 +101,24 @@ def owners(snapshot: Snapshot, environment: Mapping[str, str] | None = None) -> 
     segments = snapshot.segments
     device, stream, pool = (segments[c].tolist() for c in ("device", "stream", "pool_id"))
     live = snapshot.blocks[snapshot.blocks["state"] != INACTIVE]
+    columns = ("segment", "address", "size", "requested_size", "stack")
     out = []
-    for row in live.itertuples(index=False):
-        where = int(row.segment)
-        owner, basis, confidence, reason = _judge(
-            by_stack[row.stack], int(row.requested_size or row.size), pool[where], sizes
-        )
+    for where, address, size, requested, stack in zip(*(live[c].tolist() for c in columns), strict=True):
+        owner, basis, confidence, reason = _judge(by_stack[stack], requested or size, pool[where], sizes)
         out.append(
             BlockOwner(
-                device[where],
-                int(row.address),
-                int(row.size),
-                stream[where],
-                owner,
-                basis,
-                confidence,
-                int(stranded[where]),
-                reason,
-                pool[where],
-                int(row.requested_size),
-                int(row.stack),
+                device=device[where],
+                address=address,
+                size=size,
+                stream=stream[where],
+                owner=owner,
+                basis=basis,
+                confidence=confidence,
+                pins_bytes=int(stranded[where]),
+                reason=reason,
+                pool_id=pool[where],
+                requested_size=requested,
+                stack=stack,
             )
         )
     return sorted(out, key=lambda b: (-b.size, b.device, b.address))
@@ -129,7 +127,7 @@ def owners(snapshot: Snapshot, environment: Mapping[str, str] | None = None) -> 
 def owner_by_frames(frames: Iterable[Frame]) -> tuple[str, str] | None:
     """The owner that a call stack names and the frame that names it, or None where no frame does."""
     for name, filename, _ in frames:
-        if _ALLOCATOR.search(name):
+        if ALLOCATOR_FRAMES.search(name):
             continue
         text = f"{name} {filename}"
         for owner, pattern in FRAME_RULES:

@@ -1,58 +1,26 @@
-"""Read torch memory snapshots: pickle (protocols 2 to 5) or JSON, plain or gzip.
+"""Read torch memory snapshots: pickle (protocols 0 to 5) or JSON, plain or gzip.
 
-A pickle can run code when it is loaded. Snapshots need no code at all, only containers, text and
-numbers, so the reader refuses every reference to a class or function and names it.
+A pickle can run code when it is loaded. Snapshots need no code at all, only containers, text and numbers, so
+the reader knows nothing else and names what it refuses.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
-import json
-import pickle
+from collections import Counter
 from pathlib import Path
 from typing import IO, Any
 
-from rcatools.errors import InputError, UnsafeInputError
+from rcatools.errors import InputError, RcaError, UnsafeInputError
 from rcatools.memory.build import build_snapshot
-from rcatools.memory.columns import EventColumns, StackTable
+from rcatools.memory.columns import StackTable, TraceColumns
 from rcatools.memory.snapshot import Snapshot
+from rcatools.memory.unpickle import Machine
 from rcatools.units import byte_size
 
 MAX_SNAPSHOT_BYTES = 4 << 30
-
-
-class _DataOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise UnsafeInputError(
-            f"the pickle asks for {module}.{name}; a memory snapshot holds plain data only, "
-            "so nothing was run: do not load this file by other means"
-        )
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise UnsafeInputError(
-            "the pickle asks for a persistent object; a memory snapshot holds plain data only"
-        )
-
-
-class _Limited(io.RawIOBase):
-    """A stream that stops at a number of bytes."""
-
-    def __init__(self, stream: IO[bytes], limit: int, source: str) -> None:
-        self._stream, self._left, self._limit, self._source = stream, limit, limit, source
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(min(len(buffer), self._left + 1))
-        if len(data) > self._left:
-            raise UnsafeInputError(
-                f"{self._source} unpacks to more than {byte_size(self._limit)}; raise the limit if it is yours"
-            )
-        self._left -= len(data)
-        buffer[: len(data)] = data
-        return len(data)
+_CHUNK = 1 << 22
 
 
 def load_snapshot(path: str | Path, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> Snapshot:
@@ -70,54 +38,116 @@ def load_snapshot(path: str | Path, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> S
     with open(path, "rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
-        inner: IO[bytes] = gzip.GzipFile(fileobj=file) if zipped else file  # type: ignore[assignment]
-        stream = io.BufferedReader(_Limited(inner, max_bytes, source), 1 << 20)
         try:
-            return read_snapshot(stream, source)
+            parts = _parse(_read_all(_unzip(file) if zipped else file, max_bytes, source), source)
         except (EOFError, gzip.BadGzipFile) as error:
             raise InputError(f"{source} is cut off or not valid gzip ({error}); copy it again") from error
         except OSError as error:
             if error.filename is None:
                 raise InputError(f"{source} cannot be unpacked ({error}); copy it again") from error
             raise
+        except RcaError:
+            raise
+        except Exception as error:
+            if type(error).__module__.startswith(("isal", "zlib")):
+                raise InputError(f"{source} is not valid gzip ({error}); copy it again") from error
+            raise
+    return build_snapshot(*parts, source)  # the file's bytes are gone by now
 
 
-def read_snapshot(stream: io.BufferedReader, source: str) -> Snapshot:
-    """Read a snapshot from an unpacked stream; errors as in ``load_snapshot``."""
-    head = stream.peek(64)[:64].lstrip()
+def _unzip(file: IO[bytes]) -> IO[bytes]:
+    try:
+        from isal import igzip
+    except ModuleNotFoundError:  # a GPU container; slower, otherwise the same
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    return igzip.IGzipFile(fileobj=file)  # type: ignore[no-any-return]
+
+
+def _read_all(stream: IO[bytes], max_bytes: int, source: str) -> bytes:
+    out = io.BytesIO()
+    while chunk := stream.read(_CHUNK):
+        out.write(chunk)
+        if out.tell() > max_bytes:
+            raise UnsafeInputError(
+                f"{source} holds more than {byte_size(max_bytes)} once unpacked; raise the limit if the file is yours"
+            )
+    return out.getvalue()
+
+
+def parse_snapshot(data: bytes, source: str) -> Snapshot:
+    """Read a snapshot from the bytes of an unpacked file; errors as in ``load_snapshot``."""
+    return build_snapshot(*_parse(data, source), source)
+
+
+def _parse(data: bytes, source: str) -> tuple[Any, list[TraceColumns], Counter[str]]:
+    head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     if not head:
         raise InputError(f"{source} is empty")
-    top = (
-        _read_json(stream, source)
-        if head[:1] in (b"{", b"[") and head[:2] != b"\x80"
-        else _read_pickle(stream, source)
-    )
-    events = EventColumns(StackTable())
-    traces = top.pop("device_traces", []) if isinstance(top, dict) else []
-    if not isinstance(traces, (list, tuple)):
-        events.damaged["trace_not_a_list"] += 1
-        traces = []
-    for device, entries in enumerate(traces):
-        if isinstance(entries, (list, tuple)):
-            events.extend(device, entries)
-        else:
-            events.damaged["trace_not_a_list"] += 1
-    return build_snapshot(top, events, len(traces), source)
-
-
-def _read_json(stream: IO[bytes], source: str) -> Any:
+    stacks = StackTable()
+    damaged: Counter[str] = Counter()
+    read = _parse_json if head[:1] in (b"{", b"[") and not _looks_pickled(data) else _parse_pickle
     try:
-        return json.load(stream)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{source} is not valid JSON ({error})") from error
-
-
-def _read_pickle(stream: IO[bytes], source: str) -> Any:
-    try:
-        return _DataOnly(stream).load()
+        top, traces = read(data, stacks, damaged)
     except UnsafeInputError as error:
         raise UnsafeInputError(f"{source}: {error}") from None
-    except (pickle.UnpicklingError, EOFError) as error:
-        raise InputError(f"{source} is cut off or not a pickle ({error}); copy it again") from error
-    except Exception as error:  # a damaged pickle can raise almost anything
-        raise InputError(f"{source} is not a readable pickle ({type(error).__name__}: {error})") from error
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    stacks.forget_objects()
+    return top, traces, damaged
+
+
+def _looks_pickled(data: bytes) -> bool:
+    """Protocol 2 and later start with a protocol byte; older ones with an opcode and end with a stop."""
+    return data[:1] == b"\x80" or (data[-1:] == b"." and data[:1] not in (b"{", b"["))
+
+
+def _parse_pickle(data: bytes, stacks: StackTable, damaged: Counter[str]) -> tuple[Any, list[TraceColumns]]:
+    machine = Machine(data, stacks)
+    top = machine.load()
+    traces = top.get("device_traces", []) if isinstance(top, dict) else []
+    if not isinstance(traces, (list, tuple)):
+        damaged["trace_not_a_list"] += 1
+        return top, []
+    columns = []
+    for trace in traces:
+        found = machine.traces.get(id(trace))
+        if found is None:
+            found = TraceColumns(stacks)
+            if isinstance(trace, (list, tuple)):
+                found.extend(trace)
+            else:
+                damaged["trace_not_a_list"] += 1
+        columns.append(found)
+    machine.close()
+    return top, columns
+
+
+def _parse_json(data: bytes, stacks: StackTable, damaged: Counter[str]) -> tuple[Any, list[TraceColumns]]:
+    """Events stay unparsed until each is turned into columns, so that they never exist all at once."""
+    import msgspec
+
+    try:
+        top = msgspec.json.decode(data.lstrip(b"\xef\xbb\xbf"), type=dict[str, msgspec.Raw])
+        raw_traces = top.pop("device_traces", None)
+        parsed = {key: msgspec.json.decode(value) for key, value in top.items()}
+        columns: list[TraceColumns] = []
+        if raw_traces is not None:
+            for raw in _raw_list(raw_traces, damaged):
+                trace = TraceColumns(stacks)
+                for entry in _raw_list(raw, damaged):
+                    trace.add(msgspec.json.decode(entry))
+                    stacks.forget_objects()
+                columns.append(trace)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InputError(f"not a snapshot in JSON ({error})") from error
+    return parsed, columns
+
+
+def _raw_list(raw: Any, damaged: Counter[str]) -> list[Any]:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(raw, type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        damaged["trace_not_a_list"] += 1
+        return []

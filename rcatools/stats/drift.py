@@ -1,17 +1,21 @@
-"""Trends along the order of measurement, and whether order can be told from the arm."""
+"""Trends along the order of measurement, and whether they explain what looks like an effect."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy import stats
+from numpy.typing import ArrayLike, NDArray
 
-from rcatools.stats.records import Drift
+from rcatools import units
+from rcatools.stats.decide import Note
+from rcatools.stats.records import Drift, Reason
+from rcatools.stats.ttest import from_pairs, from_runs, t_quantile, t_tail
 
 MIN_VALUES = 5
 ALPHA = 0.01
+EXPLAINED_SHARE = 0.5
+Floats = NDArray[np.float64]
 
 
 def trend(values: ArrayLike, *, alpha: float = ALPHA, min_total: float = 0.0) -> Drift | None:
@@ -30,10 +34,128 @@ def trend(values: ArrayLike, *, alpha: float = ALPHA, min_total: float = 0.0) ->
     logs = logs[steps]
     if logs.size < MIN_VALUES or np.ptp(logs) == 0:
         return None
+    from scipy import stats  # half a second, needed where a trend is asked for
+
     slope = float(stats.theilslopes(logs, steps).slope)
     p_value = float(stats.kendalltau(steps, logs).pvalue)
     total = math.expm1(slope * float(steps[-1] - steps[0]))
     centred = logs - logs.mean()
     lag1 = float((centred[1:] @ centred[:-1]) / (centred @ centred))
-    found = p_value <= alpha and abs(total) >= min_total
-    return Drift(math.expm1(slope), total, p_value, lag1, found)
+    return Drift(math.expm1(slope), total, p_value, lag1, p_value <= alpha and abs(total) >= min_total)
+
+
+def explains(
+    b: Floats, c: Floats, order_b: Floats, order_c: Floats, *, paired: bool, alpha: float = 0.05
+) -> Note | None:
+    """Whether a straight drift along a known order explains the difference of two arms.
+
+    The logs are fitted by a common slope along the order and a step between the arms. Where one arm came
+    entirely first, a slope that leaves no certain step forbids a verdict, and so do neighbours that are alike;
+    where the arms alternate, a slope that takes more than half of the step does. A difference that the plain
+    test does not see needs no explanation.
+
+    Args:
+        b: logs of the baseline's runs (of its blocks, when paired).
+        c: logs of the candidate's runs.
+        order_b: position in time of each baseline run.
+        order_c: position in time of each candidate run.
+        paired: whether the verdict rests on block pairs, which need a clearer slope to be overruled.
+        alpha: level of the plain test and of the slope.
+    """
+    order = np.concatenate([order_b, order_c])
+    if b.size + c.size < MIN_VALUES or min(b.size, c.size) < 2 or not np.isfinite(order).all():
+        return None
+    fitted = _step_and_slope(b, c, order)
+    p_value = (from_pairs(c - b) if paired else from_runs(b, c)).p_value()
+    if fitted is None or p_value is None:
+        return None
+    step, step_error, p_slope, per_step, df = fitted
+    effect = float(c.mean() - b.mean())
+    if order_b.max() < order_c.min() or order_c.max() < order_b.min():
+        uncertain = step * effect <= 0 or abs(step) <= t_quantile(0.975, df) * step_error
+        text = "all runs of one arm came before the other's; a change in between would look the same"
+        blocks = False
+        if p_value < alpha and p_slope <= 2 * alpha and uncertain:
+            text, blocks = _drift_text(per_step, effect, step, "one arm came first"), True
+        elif p_value < alpha and wanders(b, order_b, c, order_c):
+            text = "one arm came first, and neighbours in time are alike: a wandering machine explains it as well"
+            blocks = True
+        return Note(Reason.ORDER_OR_DRIFT, text, blocks)
+    taken = step * effect <= 0 or abs(step) < (1 - EXPLAINED_SHARE) * abs(effect)
+    if p_value < alpha and p_slope <= (ALPHA if paired else alpha) and taken:
+        return Note(Reason.ORDER_OR_DRIFT, _drift_text(per_step, effect, step, "the arms alternate"), True)
+    return None
+
+
+def wanders(b: Floats, order_b: Floats, c: Floats, order_c: Floats, alpha: float = 0.05) -> bool:
+    """Whether neighbours in time are alike inside both arms: lag-1 autocorrelation, one-sided.
+
+    Under independence it has a bias of -1/n and a standard error near 1/sqrt(n) (Bartlett 1946).
+    """
+    products = squares = expected = 0.0
+    for logs, order in ((b, order_b), (c, order_c)):
+        e = logs[np.argsort(order, kind="stable")]
+        e = e - e.mean()
+        products += float(e[1:] @ e[:-1])
+        squares += float(e @ e)
+        expected -= float(e @ e) / e.size
+    n = b.size + c.size
+    if squares <= 0 or n < 2 * MIN_VALUES:
+        return False
+    return (products - expected) / squares * math.sqrt(n) > t_quantile(1 - alpha, 1e6)
+
+
+def follows_run_numbers(b: Floats, c: Floats, run_b: Floats, run_c: Floats, margin: float) -> Note | None:
+    """A drift along run numbers that restart in each arm, so that the true order of the arms is unknown.
+
+    It forbids a verdict where the candidate's runs continue the baseline's drift: the step between the arms is
+    what the slope gives over one arm's length.
+    """
+    if min(b.size, c.size) < 4 or not (np.isfinite(run_b).all() and np.isfinite(run_c).all()):
+        return None
+    fitted = _step_and_slope(b, c, np.concatenate([run_b - run_b.min(), run_c - run_c.min()]))
+    if fitted is None or fitted[2] > ALPHA:
+        return None
+    per_step, effect = fitted[3], float(c.mean() - b.mean())
+    over_an_arm = per_step * (np.ptp(run_b) + 1)
+    if abs(over_an_arm) < math.log1p(margin) / 2:
+        return None
+    same = bool(effect != 0 and EXPLAINED_SHARE <= over_an_arm / effect <= 1 / EXPLAINED_SHARE)
+    text = f"values drift by {units.signed_percent(math.expm1(per_step))} a run inside both arms"
+    text += "; if the arms were run one after the other, that is the whole difference" if same else ""
+    return Note(Reason.ORDER_OR_DRIFT, text, same)
+
+
+def of_the_effect(d: Floats, margin: float) -> Note | None:
+    """A note when block log-ratios change along the blocks by more than the margin."""
+    found = trend(np.exp(d), min_total=margin)
+    if found is None or not found.found:
+        return None
+    text = (
+        f"the effect itself changes by {units.signed_percent(found.total)} from the first to the last block"
+    )
+    return Note(Reason.ORDER_OR_DRIFT, text, False)
+
+
+def _step_and_slope(b: Floats, c: Floats, order: Floats) -> tuple[float, float, float, float, int] | None:
+    """Step between arms, its error, p of the slope, slope, degrees of freedom of the common-slope fit."""
+    y = np.concatenate([b, c])
+    is_c = np.concatenate([np.zeros(b.size), np.ones(c.size)])
+    design = np.column_stack([np.ones(y.size), is_c, order - order.mean()])
+    df = y.size - 3
+    if df < 1 or np.linalg.matrix_rank(design) < 3:
+        return None
+    inverse = np.linalg.inv(design.T @ design)
+    beta = inverse @ design.T @ y
+    residual = y - design @ beta
+    variance = max(float(residual @ residual) / df, 1e-24)
+    error = np.sqrt(np.diag(inverse) * variance)
+    p_slope = 2 * t_tail(abs(float(beta[2])) / float(error[2]), df)
+    return float(beta[1]), float(error[1]), p_slope, float(beta[2]), df
+
+
+def _drift_text(per_step: float, effect: float, step: float, where: str) -> str:
+    return (
+        f"values drift by {units.signed_percent(math.expm1(per_step))} a step of the order ({where}); "
+        f"of {units.signed_percent(math.expm1(effect))} it leaves {units.signed_percent(math.expm1(step))}"
+    )

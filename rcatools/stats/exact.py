@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 EXACT_SIGN_FLIP_LIMIT = 40
 _TIE = 1e-9
@@ -44,7 +44,7 @@ def sign_flip_p(differences: ArrayLike) -> float:
         return 1.0
     observed = abs(d.sum())
     if n > EXACT_SIGN_FLIP_LIMIT:
-        return float(2 * stats.norm.sf(observed / math.sqrt(float(d @ d))))
+        return float(2 * special.ndtr(-observed / math.sqrt(float(d @ d))))
     left, right = _signed_sums(d[: n // 2]), np.sort(_signed_sums(d[n // 2 :]))
     slack = _TIE * float(np.abs(d).sum())
     above = right.size - np.searchsorted(right, observed - slack - left, side="left")
@@ -54,15 +54,18 @@ def sign_flip_p(differences: ArrayLike) -> float:
 
 def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float:
     """Two-sided Mann-Whitney p: exact up to 50 values a side (with ties: up to 20,000 splits), else the normal limit."""
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    x, y = np.asarray(a, dtype=float).ravel(), np.asarray(b, dtype=float).ravel()
     if x.size == 0 or y.size == 0:
         return 1.0
+    from scipy import stats  # half a second, needed where an exact p-value is asked for
+
     ties = np.unique(np.concatenate([x, y])).size < x.size + y.size
     small = max(x.size, y.size) <= 50
     if small and ties and math.comb(x.size + y.size, x.size) <= 20_000:
         return _rank_sum_permutation_p(x, y)
-    method = "exact" if small and not ties else "asymptotic"
-    return float(stats.mannwhitneyu(x, y, alternative="two-sided", method=method).pvalue)
+    if small and not ties:
+        return float(stats.mannwhitneyu(x, y, alternative="two-sided", method="exact").pvalue)
+    return float(stats.mannwhitneyu(x, y, alternative="two-sided", method="asymptotic").pvalue)
 
 
 def _signed_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -73,6 +76,8 @@ def _signed_sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _rank_sum_permutation_p(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    from scipy import stats
+
     ranks = stats.rankdata(np.concatenate([x, y]))
     centre = x.size * (ranks.size + 1) / 2
     splits = np.array(list(combinations(range(ranks.size), x.size)))

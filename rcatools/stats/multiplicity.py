@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 Floats = NDArray[np.float64]
 
 
 def holm(p_values: ArrayLike) -> Floats:
     """Holm's step-down p-values (family-wise error), NaN where the input is NaN; same order."""
-    return _known(p_values, lambda p: multipletests(p, method="holm")[1])
+    from statsmodels.stats.multitest import multipletests  # half a second, needed for several arms only
+
+    return _known(p_values, lambda p: np.asarray(multipletests(p, method="holm")[1]))
 
 
 def false_discovery(p_values: ArrayLike, *, dependent: bool = False) -> Floats:
     """Benjamini-Hochberg p-values (Benjamini-Yekutieli if ``dependent``), NaN where the input is NaN."""
-    method = "by" if dependent else "bh"
-    return _known(p_values, lambda p: stats.false_discovery_control(p, method=method))
+    from scipy import stats  # half a second, needed for families only
+
+    return _known(p_values, lambda p: stats.false_discovery_control(p, method="by" if dependent else "bh"))
 
 
 def discoveries(
@@ -52,16 +53,18 @@ def dunnett(candidates: Sequence[ArrayLike], baseline: ArrayLike, seed: int = 0)
         baseline: run values of the baseline.
         seed: of the integration, so that the result repeats.
     """
+    from scipy import stats
+
     logs = [np.log(np.asarray(c, dtype=float)) for c in candidates]
     control = np.log(np.asarray(baseline, dtype=float))
     result = stats.dunnett(*logs, control=control, rng=np.random.default_rng(seed))
     return tuple(float(p) for p in result.pvalue)
 
 
-def _known(p_values: ArrayLike, correct: object) -> Floats:
+def _known(p_values: ArrayLike, correct: Callable[[Floats], Floats]) -> Floats:
     p = np.asarray(p_values, dtype=float)
     out = np.full(p.shape, np.nan)
     known = np.isfinite(p)
     if known.any():
-        out[known] = correct(p[known])  # type: ignore[operator]
+        out[known] = correct(p[known])
     return out

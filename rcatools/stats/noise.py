@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
-from rcatools.stats.detection import smallest_detectable, smallest_detectable_two_samples
+from rcatools.stats import ttest
+from rcatools.stats.detection import noncentrality
 from rcatools.stats.records import DEFAULT_CONFIDENCE, NoiseFloor
+from rcatools.stats.ttest import LogDifference
 
 
 def noise_floor(a: ArrayLike, a2: ArrayLike, confidence: float = DEFAULT_CONFIDENCE) -> NoiseFloor | None:
@@ -27,9 +28,8 @@ def noise_floor(a: ArrayLike, a2: ArrayLike, confidence: float = DEFAULT_CONFIDE
     d = d[np.isfinite(d)]
     if d.size < 2:
         return None
-    sd = float(d.std(ddof=1))
-    half = float(stats.t.ppf(0.5 + confidence / 2, d.size - 1)) * sd / math.sqrt(d.size)
-    return _floor(float(d.mean()), half, sd, d.size, smallest_detectable(sd, d.size))
+    difference = ttest.from_pairs(d)
+    return from_difference(difference, difference.scale, confidence)
 
 
 def floor_from_runs(
@@ -53,18 +53,41 @@ def floor_from_runs(
     if logs.size < 2:
         return None
     sd = float(logs.std(ddof=1))
-    half = float(stats.t.ppf(0.5 + confidence / 2, logs.size - 1)) * sd * math.sqrt(1 / n_a + 1 / n_b)
-    return _floor(0.0, half, sd, logs.size, smallest_detectable_two_samples(sd, n_a, n_b))
-
-
-def _floor(mean: float, half: float, sd: float, n: int, detectable: float | None) -> NoiseFloor:
-    low, high = math.exp(mean - half), math.exp(mean + half)
-    return NoiseFloor(
-        floor=max(abs(low - 1), abs(high - 1)),
-        ratio=math.exp(mean),
-        ci_low=low,
-        ci_high=high,
-        sd_log=sd,
-        n=n,
-        detectable=detectable,
+    scale = math.sqrt(1 / n_a + 1 / n_b)
+    return from_difference(
+        LogDifference(0.0, sd * scale, logs.size - 1, logs.size, sd, scale), scale, confidence
     )
+
+
+def from_difference(
+    difference: LogDifference, scale: float, confidence: float = DEFAULT_CONFIDENCE
+) -> NoiseFloor | None:
+    """The floor for a comparison of another size than the A/A one.
+
+    Args:
+        difference: the A/A difference with its spread of one replicate.
+        scale: error of the comparison over the spread of one replicate, 1 / sqrt(pairs) or
+            sqrt(1 / runs + 1 / runs).
+        confidence: level of the limit.
+
+    Returns:
+        |A/A ratio| plus the half-width at that size, or None where the A/A difference has no spread.
+    """
+    if difference.sd is None or difference.df < 1:
+        return None
+    half = ttest.t_quantile(0.5 + confidence / 2, difference.df) * difference.sd * scale
+    low, high = difference.mean - half, difference.mean + half
+    delta = noncentrality(max(1, math.floor(difference.df)), 0.8, 1 - confidence) * difference.sd * scale
+    return NoiseFloor(
+        floor=_expm1(max(abs(low), abs(high))),
+        ratio=difference.ratio,
+        ci_low=math.exp(max(low, -700.0)),
+        ci_high=math.exp(min(high, 700.0)),
+        sd_log=difference.sd,
+        n=difference.n,
+        detectable=_expm1(delta),
+    )
+
+
+def _expm1(value: float) -> float:
+    return math.expm1(min(value, 700.0))

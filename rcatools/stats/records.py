@@ -6,8 +6,13 @@ here. ``sd_log`` is a standard deviation of natural logarithms, for small values
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rcatools.stats.decide import Facts
 
 DEFAULT_MARGIN = 0.02
 DEFAULT_CONFIDENCE = 0.95
@@ -196,8 +201,8 @@ class Comparison:
         dropped: replicates left out because one side of the pair is missing or not a number.
         noise_floor: the A/A floor the verdict was held against.
         without_extreme: the effect without the most extreme replicate.
-        modes_baseline: two levels in the baseline's runs.
-        modes_candidate: two levels in the candidate's runs.
+        facts: what the decision rule looked at, so that it can judge again after a correction.
+        own_warnings: the warnings that do not come from the rule.
     """
 
     arm: str
@@ -220,5 +225,89 @@ class Comparison:
     dropped: int = 0
     noise_floor: float | None = None
     without_extreme: WithoutExtreme | None = None
-    modes_baseline: Modes | None = None
-    modes_candidate: Modes | None = None
+    facts: Facts | None = None
+    own_warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """One metric and workload: every candidate against the baseline.
+
+    Attributes:
+        metric: name of the metric, None where the table has one only.
+        workload: name of the workload, None likewise.
+        baseline: the baseline's name.
+        unit: what was taken as one replicate: "block", "run", "row" or "summary".
+        paired: whether replicates were paired by block.
+        comparisons: candidates in order of appearance, without A/A arms.
+        repeats: the baseline's A/A arms against it.
+        noise: the A/A floor, None without A/A data.
+        levels: geometric mean of each arm's runs, time-like.
+        verdict: the worst of the comparisons.
+        warnings: sentences on the whole result.
+    """
+
+    metric: str | None
+    workload: str | None
+    baseline: str
+    unit: str
+    paired: bool
+    comparisons: tuple[Comparison, ...]
+    repeats: tuple[Comparison, ...]
+    noise: NoiseFloor | None
+    levels: dict[str, float]
+    verdict: Verdict
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GroupEstimate:
+    """Single runs of several workloads taken together, arm against baseline: weak evidence, never a verdict.
+
+    Attributes:
+        metric: name of the metric.
+        column: the column that names the group, "all" for all workloads.
+        value: the group.
+        arm: the candidate.
+        estimate: over workloads, one log-ratio each.
+        p_value: one-sample t over workloads.
+        spread: smallest and largest ratio among the workloads.
+    """
+
+    metric: str | None
+    column: str
+    value: str
+    arm: str
+    estimate: Estimate
+    p_value: float | None
+    spread: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class TableVerdict:
+    """Everything a table says.
+
+    Attributes:
+        baseline: the baseline's name.
+        results: one entry per metric and workload, in order of appearance.
+        verdict: the worst over all results (slower, undecided, equivalent, faster).
+        correction: "none", "holm", "dunnett" or "benjamini-hochberg".
+        groups: single-run workloads taken together by class.
+        warnings: sentences on the whole table.
+    """
+
+    baseline: str
+    results: tuple[Result, ...]
+    verdict: Verdict
+    correction: str
+    groups: tuple[GroupEstimate, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+_WORST_FIRST = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.EQUIVALENT, Verdict.FASTER)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict that a gate must not overlook: slower, undecided, equivalent, faster in this order."""
+    present = set(verdicts)
+    return next((verdict for verdict in _WORST_FIRST if verdict in present), Verdict.UNDECIDED)

@@ -6,6 +6,7 @@ of the z-statistics, whose correlation between looks i < j is sqrt(t_i / t_j) (J
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -48,7 +49,7 @@ def bounds(looks: int | Sequence[float], kind: Kind = "pocock", alpha: float = 0
         ValueError: no looks, looks that do not increase, or an unknown kind.
     """
     counts = [float(k) for k in (range(1, looks + 1) if isinstance(looks, int) else looks)]
-    if not counts or counts[0] <= 0 or any(b <= a for a, b in zip(counts, counts[1:], strict=False)):
+    if not counts or counts[0] <= 0 or any(b <= a for a, b in itertools.pairwise(counts)):
         raise ValueError(f"looks must be positive and increasing, got {looks}")
     if kind not in ("pocock", "obrien-fleming"):
         raise ValueError(f"kind must be 'pocock' or 'obrien-fleming', got {kind!r}")

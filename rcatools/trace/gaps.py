@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rcatools.trace.model import Trace
+from rcatools.trace.model import Trace, lanes
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,14 @@ class Gaps:
 
 
 def gaps(trace: Trace) -> Gaps:
-    """Gaps of every stream of a trace."""
+    """Gaps of every stream of a trace (of every hardware queue where the file names queues)."""
     table = trace.kernels
-    order = np.lexsort((table["start_ns"], table["stream"], table["device"]))
-    device, stream = table["device"].to_numpy()[order], table["stream"].to_numpy()[order]
+    lane = lanes(table)
+    order = np.lexsort((table["start_ns"], lane))
+    device, stream, lane = table["device"].to_numpy()[order], table["stream"].to_numpy()[order], lane[order]
     start, duration = table["start_ns"].to_numpy()[order], table["dur_ns"].to_numpy()[order]
     launch = np.where(table["graph"], table["correlation"], -1)[order]
-    same = (device[1:] == device[:-1]) & (stream[1:] == stream[:-1])
+    same = lane[1:] == lane[:-1]
     gap = start[1:] - (start + duration)[:-1]
     before, after = launch[:-1], launch[1:]
     place = np.where((before == -1) & (after == -1), "eager", np.where(before == after, "replay", "between"))

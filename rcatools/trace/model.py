@@ -13,10 +13,12 @@ NO_ID = -1
 KINDS = ("kernel", "memcpy", "memset")
 
 COLUMNS: dict[str, str] = {
-    "name": "name as the profiler wrote it (categorical)",
+    "name": "name as the profiler shows it (categorical)",
+    "full_name": "name with its template arguments when the profiler also has a short one (categorical)",
     "kind": "kernel, memcpy or memset (categorical)",
     "device": "device number as the profiler wrote it",
     "stream": "stream (CUDA, HIP) or queue when the file has no streams",
+    "queue": "hardware queue, -1 when the file does not tell",
     "start_ns": "start in nanoseconds after the trace's origin (int64, exact)",
     "dur_ns": "duration in nanoseconds (int64, exact)",
     "start_us": "start in microseconds after the trace's origin",
@@ -96,7 +98,7 @@ class Trace:
         return self.kernels[self.kernels["kind"] == "kernel"]
 
 
-_CATEGORICAL = ("name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
+CATEGORICAL = ("name", "full_name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
 
 
 def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], size: int) -> pd.DataFrame:
@@ -113,8 +115,8 @@ def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], 
     for column in COLUMNS:
         if column in ("start_us", "dur_us"):
             data[column] = np.asarray(columns[column.replace("_us", "_ns")], dtype=np.int64) / 1000.0
-        elif column in _CATEGORICAL:
-            values = columns.get(column)
+        elif column in CATEGORICAL:
+            values = columns.get(column, columns["name"] if column == "full_name" else None)
             data[column] = categorical([""] * size if values is None else values)
         elif column in ("linked", "graph"):
             data[column] = np.asarray(columns.get(column, np.zeros(size, dtype=bool)), dtype=bool)
@@ -132,3 +134,16 @@ def categorical(values: Sequence[Any] | np.ndarray[Any, Any]) -> pd.Categorical:
     """Text values as a categorical column with the categories in order of appearance."""
     codes, names = pd.factorize(np.asarray(values, dtype=object))
     return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=object))
+
+
+def no_steps() -> pd.DataFrame:
+    """The table of steps of a format that has none."""
+    empty = np.zeros(0, dtype=np.int64)
+    return pd.DataFrame({"name": np.zeros(0, dtype=object), "start_ns": empty, "dur_ns": empty})
+
+
+def lanes(table: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A number per row for what runs one after another: the hardware queue when known, else the stream."""
+    lane = np.where(table["queue"] == NO_ID, table["stream"], table["queue"])
+    codes, _ = pd.factorize(pd.MultiIndex.from_arrays([table["device"], table["queue"] == NO_ID, lane]))
+    return np.asarray(codes, dtype=np.int64)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from rcatools.trace.model import TraceWarning
+
 NS_PER_S = 1_000_000_000
+EXCLUSIONS = {
+    "negative_duration": "their duration is negative",
+    "impossible_duration": "they last longer than everything else in the trace together",
+}
 
 
 def separate_impossible(
@@ -48,9 +54,22 @@ def separate_impossible(
 def _extent(
     start: np.ndarray,
     duration: np.ndarray,
-    host: tuple[int, int] | None,  # type: ignore[type-arg]
+    host: tuple[int, int] | None,
 ) -> int:
     edges = [] if start.size == 0 else [int(start.min()), int((start + duration).max())]
     if host is not None:
         edges += list(host)
     return max(edges) - min(edges) if edges else 0
+
+
+def exclusion_warnings(excluded: pd.DataFrame) -> list[TraceWarning]:
+    """One warning per reason of exclusion, with the number of events and their time."""
+    return [
+        TraceWarning(
+            reason,
+            f"{len(rows)} GPU events ({int(rows['dur_ns'].sum()) / 1000:.3f} us) are kept out of every sum: {text}",
+            len(rows),
+        )
+        for reason, text in EXCLUSIONS.items()
+        if len(rows := excluded[excluded["reason"] == reason])
+    ]

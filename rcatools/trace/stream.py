@@ -6,13 +6,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
-from isal import isal_zlib
+from isal import igzip_lib, isal_zlib
 
 from rcatools.errors import InputError, UnsafeInputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BLOCK_BYTES = 4 << 20
+_DAMAGE = cast("tuple[type[Exception], ...]", (zlib.error, igzip_lib.IsalError))
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,9 @@ class ByteSource:
                     return
             try:
                 block = decoder.decompress(pending, BLOCK_BYTES)
-            except (isal_zlib.error, zlib.error) as error:
+            except _DAMAGE as error:
                 self.truncated = f"the gzip stream is damaged ({error})"
+                yield from self._salvage()
                 return
             pending = decoder.unconsumed_tail
             if block:
@@ -115,6 +118,24 @@ class ByteSource:
                 if not pending.startswith(GZIP_MAGIC):  # padding after the last member
                     return
                 decoder = isal_zlib.decompressobj(wbits=31)
+
+    def _salvage(self) -> Iterator[bytes]:
+        """What a damaged stream still yields after what was already read, in small steps up to the damage."""
+        skip = self.bytes_out
+        decoder = zlib.decompressobj(wbits=31)
+        with self.path.open("rb") as file:
+            while pending := file.read(1 << 16):
+                while pending:
+                    try:
+                        block = decoder.decompress(pending, 1 << 12)
+                    except zlib.error:
+                        return
+                    pending = decoder.unconsumed_tail
+                    if skip < len(block):
+                        yield block[skip:]
+                    skip = max(skip - len(block), 0)
+                    if decoder.eof:
+                        return
 
     def _check_ratio(self, new: int, unread: int) -> None:
         total = self.bytes_out + new

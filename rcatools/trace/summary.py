@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from rcatools.trace.bounds import Ceilings, bound_of, kernel_work
+from rcatools.trace.health import Health, health
 from rcatools.trace.intervals import extent, union_length
 from rcatools.trace.model import Trace, TraceWarning
+from rcatools.trace.records import records
+from rcatools.trace.roles import role_of
+from rcatools.trace.work import Work
 
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Time of one device in microseconds; ``busy_us`` is the union of kernels, copies and sets."""
+    """Time of one device in microseconds.
+
+    ``busy_us`` is the union of kernels, copies and sets; ``idle_us`` is the rest of the span, or None when the
+    trace's health forbids to speak of idle time.
+    """
 
     device: int
     name: str | None
@@ -21,7 +31,7 @@ class DeviceTime:
     kernel_us: float
     busy_us: float
     span_us: float
-    idle_us: float
+    idle_us: float | None
 
 
 @dataclass(frozen=True)
@@ -59,16 +69,26 @@ class Summary:
         return {
             "format": self.format,
             "devices": [vars(device) for device in self.devices],
-            "streams": self.streams.to_dict("records"),
+            "streams": records(self.streams),
             "coverage": vars(self.coverage),
-            "kernels": self.kernels.to_dict("records"),
+            "kernels": records(self.kernels),
             "warnings": [warning.to_json() for warning in self.warnings],
         }
 
 
-def summarize(trace: Trace) -> Summary:
-    """Summarise one trace; empty tables when it holds no GPU activity."""
+def summarize(
+    trace: Trace, ceilings: Ceilings | None = None, declared: Mapping[str, Work] | None = None
+) -> Summary:
+    """Summarise one trace; empty tables when it holds no GPU activity.
+
+    Args:
+        trace: the trace.
+        ceilings: of its device, for the bounds.
+        declared: work of one launch by a part of the kernel's name, for the bounds.
+    """
     table = trace.kernels
+    checked = health(trace)
+    idle_known = not {"idle", "everything"} & set(checked.blocks)
     devices = []
     for device, rows in table.groupby("device", sort=True):
         kernels = rows[rows["kind"] == "kernel"]
@@ -83,7 +103,7 @@ def summarize(trace: Trace) -> Summary:
                 kernel_us=int(kernels["dur_ns"].sum()) / 1000,
                 busy_us=busy / 1000,
                 span_us=span / 1000,
-                idle_us=(span - busy) / 1000,
+                idle_us=(span - busy) / 1000 if idle_known else None,
             )
         )
     return Summary(
@@ -91,9 +111,17 @@ def summarize(trace: Trace) -> Summary:
         devices=tuple(devices),
         streams=stream_table(table),
         coverage=coverage(trace),
-        kernels=kernel_table(trace),
-        warnings=tuple(trace.warnings),
+        kernels=kernel_table(trace, ceilings, declared),
+        warnings=_warnings(trace, checked, ceilings),
     )
+
+
+def _warnings(trace: Trace, checked: Health, ceilings: Ceilings | None) -> tuple[TraceWarning, ...]:
+    """The reader's warnings, what health adds to them, and ceilings that cannot be right."""
+    known = {warning.code for warning in trace.warnings}
+    added = [TraceWarning(f.code, f.text, f.count) for f in checked.findings if f.code not in known]
+    wrong = [TraceWarning("ceilings", problem) for problem in (ceilings.problems() if ceilings else ())]
+    return (*trace.warnings, *added, *wrong)
 
 
 def coverage(trace: Trace) -> Coverage:
@@ -122,18 +150,24 @@ def stream_table(table: pd.DataFrame) -> pd.DataFrame:
     """Per (device, stream): number of kernels and busy time (kernels, copies and sets)."""
     rows = [
         {
-            "device": int(device),
-            "stream": int(stream),
+            "device": int(group["device"].iloc[0]),
+            "stream": int(group["stream"].iloc[0]),
             "kernels": int((group["kind"] == "kernel").sum()),
             "busy_us": union_length(group["start_ns"], group["dur_ns"]) / 1000,
         }
-        for (device, stream), group in table.groupby(["device", "stream"], sort=True)
+        for _, group in table.groupby(["device", "stream"], sort=True)
     ]
     return pd.DataFrame(rows, columns=["device", "stream", "kernels", "busy_us"])
 
 
-def kernel_table(trace: Trace) -> pd.DataFrame:
-    """One row per kernel name and device, by falling total time."""
+def kernel_table(
+    trace: Trace, ceilings: Ceilings | None = None, declared: Mapping[str, Work] | None = None
+) -> pd.DataFrame:
+    """One row per kernel name and device, by falling total time; columns as in ``Summary``.
+
+    ``work_coverage`` is the part of the launches whose bytes and operations are known; ``bytes_per_s`` and
+    ``flops_per_s`` are their achieved rates (None when unknown).
+    """
     kernels = trace.only_kernels()
     groups = kernels.groupby(["name", "device"], observed=True, sort=False)["dur_ns"]
     frame = groups.agg(["count", "sum", "mean", "median", "min", "max"]).reset_index()
@@ -151,9 +185,33 @@ def kernel_table(trace: Trace) -> pd.DataFrame:
             "min_us": frame["min"] / 1000,
             "max_us": frame["max"] / 1000,
             "share": frame["sum"] / total,
-            "role": "other",
-            "bound": "cannot_tell",
-            "bound_basis": "no bytes or FLOPs known",
         }
     )
+    first = kernels.drop_duplicates(["name"])
+    named = {
+        str(name): role_of(str(full), str(op))[0]
+        for name, full, op in zip(first["name"], first["full_name"], first["op"], strict=True)
+    }
+    out["role"] = [named[name] for name in out["name"]]
+    out = _with_bounds(out, kernel_work(trace, declared), ceilings)
     return out.sort_values(["total_us", "name"], ascending=[False, True], ignore_index=True)
+
+
+def _with_bounds(table: pd.DataFrame, work: pd.DataFrame, ceilings: Ceilings | None) -> pd.DataFrame:
+    known = {(row["name"], row["device"]): row for row in work.to_dict("records")}
+    added: dict[str, list[Any]] = {
+        column: [] for column in ("bound", "bound_basis", "work_coverage", "bytes_per_s", "flops_per_s")
+    }
+    for name, device, count in zip(table["name"], table["device"], table["count"], strict=True):
+        row = known.get((name, device))
+        one, time_us = None, 0.0
+        if row is not None:
+            time_us = row["known_us"]
+            one = Work(row["bytes"] / row["known"], row["flops"] / row["known"], row["dtype"])
+        bound, basis = bound_of(one, time_us / row["known"] if row else 0.0, ceilings)
+        added["bound"].append(bound)
+        added["bound_basis"].append(basis)
+        added["work_coverage"].append(row["known"] / count if row else 0.0)
+        added["bytes_per_s"].append(1e6 * row["bytes"] / time_us if row and time_us else None)
+        added["flops_per_s"].append(1e6 * row["flops"] / time_us if row and time_us else None)
+    return table.assign(**added)
