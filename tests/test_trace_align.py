@@ -60,7 +60,9 @@ def test_alignment_is_the_best_one_that_keeps_order(a: list[str], b: list[str]) 
     assert len(pairs) + len(found.only_b) == len(b)
 
 
-def test_a_band_finds_the_same_when_the_traces_are_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_band_finds_the_same_when_the_traces_are_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = np.random.default_rng(1)
     a = [NAMES[i] for i in generator.integers(0, len(NAMES), 1500)]
     b = [name for name in a if generator.random() > 0.02]
@@ -116,7 +118,10 @@ def test_the_same_model_on_two_vendors_aligns_by_role(model: str) -> None:
     time_b = b.kernels["dur_ns"].to_numpy()
     assert time_a[found.pairs["a"]].sum() > 0.98 * time_a.sum()
     assert time_b[found.pairs["b"]].sum() > 0.98 * time_b.sum()
-    names = (a.kernels["op"].astype(str).to_numpy()[found.pairs["a"]], b.kernels["op"].astype(str).to_numpy()[found.pairs["b"]])
+    names = (
+        a.kernels["op"].astype(str).to_numpy()[found.pairs["a"]],
+        b.kernels["op"].astype(str).to_numpy()[found.pairs["b"]],
+    )
     known = (names[0] != "") & (names[1] != "")
     assert (names[0] == names[1])[known].mean() > 0.97
 

@@ -128,7 +128,9 @@ def test_two_documents_in_one_file_count_what_is_left_out(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "inf", "-nan", "nan(ind)"])
 def test_bare_non_finite_numbers_are_taken_as_missing(tmp_path: Path, token: str) -> None:
-    text = json.dumps(document(TEN)).replace('"stream": 7, "correlation": 4', f'"stream": 7, "x": {token}, "correlation": 4')
+    text = json.dumps(document(TEN)).replace(
+        '"stream": 7, "correlation": 4', f'"stream": 7, "x": {token}, "correlation": 4'
+    )
     path = tmp_path / "t.json"
     path.write_text(text)
     trace = load_trace(path)
@@ -138,7 +140,12 @@ def test_bare_non_finite_numbers_are_taken_as_missing(tmp_path: Path, token: str
 
 
 def test_an_event_without_a_usable_time_is_counted(tmp_path: Path) -> None:
-    bad = [event("a", 5000, 2), event("nan", 5010, 1), event("b", 5020, 2), {**event("none", 5030, 1), "dur": None}]
+    bad = [
+        event("a", 5000, 2),
+        event("nan", 5010, 1),
+        event("b", 5020, 2),
+        {**event("none", 5030, 1), "dur": None},
+    ]
     text = json.dumps(document(bad)).replace('"ts": 5010', '"ts": NaN')
     path = tmp_path / "t.json"
     path.write_text(text)
@@ -231,7 +238,9 @@ def test_one_endless_event_is_stopped(tmp_path: Path) -> None:
 def test_deep_nesting_is_no_crash(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     deep = "[" * 100_000 + "]" * 100_000
-    path.write_text('{"traceEvents": [{"ph": "X", "args": {"a": ' + deep + "}}, " + json.dumps(event("k", 1, 1)) + "]}")
+    path.write_text(
+        '{"traceEvents": [{"ph": "X", "args": {"a": ' + deep + "}}, " + json.dumps(event("k", 1, 1)) + "]}"
+    )
     trace = load_trace(path)
     assert trace.counts.dropped + len(trace.kernels) >= 1
 
@@ -255,7 +264,10 @@ def test_any_valid_document_is_read_whole(
 ) -> None:
     import tempfile
 
-    entries = [{**event(name, 10 * i, 1), "args": {"device": 0, "stream": 7, **extra}} for i, name in enumerate(names)]
+    entries = [
+        {**event(name, 10 * i, 1), "args": {"device": 0, "stream": 7, **extra}}
+        for i, name in enumerate(names)
+    ]
     text = json.dumps(document(entries), indent=indent, ensure_ascii=ascii_only)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.json"

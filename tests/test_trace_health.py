@@ -100,25 +100,43 @@ def test_replays_recorded_short(tmp_path: Path) -> None:
 
 def test_different_graphs_are_not_short_replays(tmp_path: Path) -> None:
     other = [event(f"other{i}", 5000 + 3 * i, 2.5, correlation=50) for i in range(5)]
-    assert "short_replays" not in found(tmp_path, [*replays([12, 12]), launch(50, 4990, "cudaGraphLaunch"), *other])
+    assert "short_replays" not in found(
+        tmp_path, [*replays([12, 12]), launch(50, 4990, "cudaGraphLaunch"), *other]
+    )
 
 
 def test_steps_without_gpu_work(tmp_path: Path) -> None:
     steps = [step(i, 990.0 + 100 * i, 95) for i in range(5)]  # the work of GOOD lasts about 540 us
     assert "missing_steps" not in found(tmp_path, [*GOOD, *steps])
-    finding = found(tmp_path, [*GOOD, *steps, step(5, 3000, 50), step(6, 3100, 50), step(7, 3200, 50)])["missing_steps"]
+    finding = found(tmp_path, [*GOOD, *steps, step(5, 3000, 50), step(6, 3100, 50), step(7, 3200, 50)])[
+        "missing_steps"
+    ]
     assert finding.count == 3
     assert set(finding.blocks) == {"per_step", "idle"}
 
 
 def test_one_event_with_most_of_the_time(tmp_path: Path) -> None:
-    finding = found(tmp_path, [*GOOD, launch(900, 1900), event("giant", 2000, 60_000, correlation=900), event("end", 70_000, 1.5)])
+    finding = found(
+        tmp_path,
+        [*GOOD, launch(900, 1900), event("giant", 2000, 60_000, correlation=900), event("end", 70_000, 1.5)],
+    )
     assert finding["dominant_event"].us == 60_000
     assert {"idle", "per_step", "durations"} <= set(finding["dominant_event"].blocks)
 
 
 def test_work_only_at_the_end(tmp_path: Path) -> None:
-    early = [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": -20000, "dur": 5, "args": {}}]
+    early = [
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "aten::mm",
+            "pid": 1,
+            "tid": 1,
+            "ts": -20000,
+            "dur": 5,
+            "args": {},
+        }
+    ]
     assert found(tmp_path, [*early, *GOOD])["late_burst"].blocks == ("idle",)
 
 
@@ -126,7 +144,9 @@ def test_overlap_on_one_stream_and_not_between_streams(tmp_path: Path) -> None:
     beside = [event(f"s{i}", 1000.5 + 9 * i, 4.25, stream=8, correlation=500 + i) for i in range(30)]
     calls = [launch(500 + i, 990.0 + i) for i in range(30)]
     assert "overlap_on_stream" not in found(tmp_path, [*GOOD, *beside, *calls])
-    finding = found(tmp_path, [*GOOD, launch(800, 1001.0), event("over", 1003.0, 1.5, correlation=800)])["overlap_on_stream"]
+    finding = found(tmp_path, [*GOOD, launch(800, 1001.0), event("over", 1003.0, 1.5, correlation=800)])[
+        "overlap_on_stream"
+    ]
     assert finding.count == 1
     assert finding.us == 1.5
     heavy = [event(f"o{i}", 5000 + i, 9.5, correlation=600 + i) for i in range(40)]
@@ -148,12 +168,17 @@ def test_kernels_that_start_before_their_launch(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_goes_back_shows_as_order(tmp_path: Path) -> None:
-    back = [{**e, "ts": round(e["ts"] - 300, 3)} if e["cat"] == "kernel" and e["args"]["correlation"] > 40 else e for e in GOOD]
+    back = [
+        {**e, "ts": round(e["ts"] - 300, 3)} if e["cat"] == "kernel" and e["args"]["correlation"] > 40 else e
+        for e in GOOD
+    ]
     assert "gaps" in found(tmp_path, back)["out_of_launch_order"].blocks
 
 
 def test_negative_and_zero_durations(tmp_path: Path) -> None:
-    both = found(tmp_path, [*GOOD, event("minus", 1500, -4, correlation=1), event("zero", 1501.5, 0, correlation=2)])
+    both = found(
+        tmp_path, [*GOOD, event("minus", 1500, -4, correlation=1), event("zero", 1501.5, 0, correlation=2)]
+    )
     assert both["negative_duration"].count == 1
     assert both["zero_duration"].blocks == ()
     many = [event(f"z{i}", 3000 + i, 0, correlation=1) for i in range(20)]
@@ -165,7 +190,9 @@ def test_whole_microseconds_are_noted(tmp_path: Path) -> None:
 
 
 def test_a_single_long_kernel_is_no_impossible_one(tmp_path: Path) -> None:
-    trace = load_trace(write(tmp_path / "t.json", [event("warm", 10, 2), event("long", 100, 5000), event("end", 5200, 2)]))
+    trace = load_trace(
+        write(tmp_path / "t.json", [event("warm", 10, 2), event("long", 100, 5000), event("end", 5200, 2)])
+    )
     assert len(trace.excluded) == 0
     assert summarize(trace).coverage.kernel_us == 5004
 

@@ -63,7 +63,12 @@ def write(path: Path, events: Iterable[Mapping[str, Any]], device: str | None = 
 
 
 def chain(
-    durations: Sequence[float], names: Sequence[str], *, gap: float = 1.0, start: float = 1000.0, linked: bool = True
+    durations: Sequence[float],
+    names: Sequence[str],
+    *,
+    gap: float = 1.0,
+    start: float = 1000.0,
+    linked: bool = True,
 ) -> list[dict[str, Any]]:
     """Kernels one after another on one stream, with their launches."""
     events = []

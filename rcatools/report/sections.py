@@ -149,6 +149,7 @@ class Builder:
             self.figure(figures.where_time_went(self.document)),
             self.figure(figures.gaps(self.measured, self.facts.recording)),
             self.figure(figures.kernels(self.document, self.facts.margin)),
+            self.figure(figures.kernel_differences(self.document)),
             self.figure(figures.ceiling_share(self.document)),
         ]
         for table in (present.reconcile, present.mechanisms, present.kernels, present.plants):
@@ -330,7 +331,7 @@ def pins_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
             Cell(str(row["arm"]), code=True),
             figures.stream_name(row["stream"]),
             units.byte_count(int(row["size"])),
-            str(row["owner"]).replace("_", " "),
+            words.owner(str(row["owner"])),
             str(row["basis"]),
             units.byte_size(row["pins_bytes"]),
             Cell(str(row["reason"]), code=True),
