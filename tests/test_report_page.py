@@ -214,7 +214,7 @@ def hostile_page(piece: str) -> Outline:
 
 
 def test_hostile_text_adds_no_element_and_no_attribute() -> None:
-    plain = hostile_page("x")
+    plain = hostile_page(" " + "harmless words " * (len(hostile.EVERYTHING) // 15))
     attacked = hostile_page(f" {hostile.EVERYTHING}")
     assert attacked.counts() == plain.counts()
     names = [

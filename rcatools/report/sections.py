@@ -101,7 +101,7 @@ class Builder:
             "chain",
             "Causal chain",
             "Every link is tested by itself; the first that is not shown ends the chain as a cause.",
-            [words.sentence(text) for text in [self.document["chain"]["text"]] if text],
+            [words.sentence(text.partition(". ")[0]) for text in [self.document["chain"]["text"]] if text],
             [folded("Evidence of every link", table)] if evidence else [],
             steps,
         )

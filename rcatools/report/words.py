@@ -108,7 +108,7 @@ def capital(text: str) -> str:
 def sentence(text: str) -> str:
     """A sentence with its full stop."""
     text = text.strip()
-    return text if not text or text[-1] in ".!?:" else f"{text}."
+    return text if not text or text[-1] in ".!?:…" else f"{text}."
 
 
 def outcome(observed: str) -> str:
