@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,16 @@ GAP_US = 0.8
 LAUNCHES = sum(count for _, count, _ in KERNELS.values())
 STEP_US = sum(count * us for _, count, us in KERNELS.values()) + GAP_US * LAUNCHES
 
-STRANDED = ("side", "side_gc", "prewarm", "side_scratch", "fixed_kv_side", "side_eager", "one_stream_side")
+STRANDED = (
+    "side",
+    "side_gc",
+    "prewarm",
+    "side_scratch",
+    "fixed_kv_side",
+    "side_eager",
+    "one_stream_side",
+    "warm_capture_side",
+)
 PADS = ("pad_untracked", "pad_side", "pad_default", "dose_512", "dose_4096")
 SIDE_PROFILES = (
     "side",
@@ -53,7 +62,19 @@ SIDE_PROFILES = (
     "side_ws_0",
     "one_stream_side",
     "side_eager",
+    "warm_capture_side",
 )
+FORWARDS = (*SIDE_PROFILES, "warm_capture")
+STREAMS = {
+    "touch_stream": 1,
+    "stream_late": 1,
+    "blas_stream": 1,
+    "streams_2": 2,
+    "cross_wait": 2,
+    "streams_4": 4,
+    "streams_8": 8,
+    "streams_16": 16,
+}
 TOUCHED = ("touch_stream", "streams_2", "streams_4", "streams_8", "streams_16", "stream_late")
 ARMS = tuple(
     dict.fromkeys(
@@ -67,6 +88,8 @@ ARMS = tuple(
             "fixed_kv_off",
             *TOUCHED,
             "stream_unused",
+            "blas_stream",
+            "warm_capture",
             "one_stream",
             "off_eager",
             "cross_wait",
@@ -146,12 +169,15 @@ def truth_of(world: str, rng: np.random.Generator) -> Truth:
         }
         return Truth(share, effect, "bandwidth", "kernels", moved=slow)
     if world == "cross_stream_wait":
-        slow = [name for name in SIDE_PROFILES if name != "one_stream_side"] + ["cross_wait"]
+        slow = [*SIDE_PROFILES, "cross_wait"]
         mapping = dict(zip(TOUCHED, rng.integers(0, 2, len(TOUCHED)).astype(float), strict=True))
         share |= dict.fromkeys(slow, 1.0) | mapping | {"streams_2": 0.0}
         return Truth(share, effect, "fixed", "gaps")
     if world == "queue_cliff":
-        slow = [name for name in SIDE_PROFILES if name != "one_stream_side"] + [*TOUCHED, "cross_wait"]
+        limit = int(
+            rng.choice([1, 2, 4, 8, 16])
+        )  # the count from which on streams cost; a forward counts for all
+        slow = [*FORWARDS, *(name for name, count in STREAMS.items() if count >= limit)]
         share |= dict.fromkeys(slow, 1.0) | {"side_eager": 0.0}
         return Truth(share, effect, "fixed", "gaps")
     if world == "spawn_lottery":
@@ -444,3 +470,21 @@ def trace_json(figures: StepFigures) -> bytes:
                 time += duration + gap
         time += 200.0
     return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+
+
+def renamed(recording: Recording, names: dict[str, str]) -> Recording:
+    """The recording with other arm names and no roles."""
+    manifest = recording.manifest
+    arms = [{"name": names.get(arm["name"], arm["name"]), "role": "probe"} for arm in manifest.design["arms"]]
+
+    def swap(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(arm=frame["arm"].map(lambda name: names.get(name, name)))
+
+    return replace(
+        recording,
+        manifest=replace(manifest, design={**manifest.design, "arms": arms}),
+        runs=swap(recording.runs),
+        samples=swap(recording.samples),
+        kernels=swap(recording.kernels),
+        traces={names.get(arm, arm): path for arm, path in recording.traces.items()},
+    )

@@ -13,7 +13,7 @@ import synthetic_worlds as worlds
 
 from rcatools.diagnosis import judge, load_investigation
 from rcatools.diagnosis.records import Diagnosis, Mechanism, Status
-from rcatools.recording import Recording
+from rcatools.recording import Recording, open_recording
 
 ROOT = Path(__file__).resolve().parents[1]
 H200 = ROOT.parent / "shared" / "h200"
@@ -106,3 +106,67 @@ def test_the_probe_s_answer_names_the_card_and_what_is_open(probe: Diagnosis) ->
     assert probe.answer.startswith("On NVIDIA H200, the decode step is 5.1 % slower")
     assert "not settled" in probe.answer
     assert any("AMD" in item.needs for item in probe.open)
+
+
+RECORDINGS = sorted((ROOT / "data" / "recordings").glob("capture-stream-h200*/manifest.json"))
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Diagnosis:
+    if not RECORDINGS:
+        pytest.skip("no H200 recording is shipped")
+    return judge(INVESTIGATION, [open_recording(file.parent) for file in RECORDINGS])
+
+
+def test_the_shipped_recordings_judge_every_link(shipped: Diagnosis) -> None:
+    links = {link.id: link for link in shipped.links}
+    assert {name: link.verdict.value for name, link in links.items()} == {
+        "a": "shown",
+        "b": "shown",
+        "c": "shown",
+        "d": "not_shown",
+        "e": "shown",
+    }
+    assert any("0x" in item.text for item in links["c"].evidence)
+    for item in links["d"].evidence:
+        assert item.detection_limit is not None
+        assert item.detection_limit < 0.01
+    assert shipped.chain_ends_at == "d"
+    assert shipped.sensitive is True
+
+
+def test_the_shipped_recordings_name_cause_and_owner(shipped: Diagnosis) -> None:
+    status = {item.id: item.status for item in shipped.hypotheses}
+    assert status["queue_cliff"] is Status.SUPPORTED
+    for name in ("kv_shrink", "placement", "cross_stream_wait", "spawn_lottery", "noise", "aiter_scratch"):
+        assert status[name] is Status.CONTRADICTED, name
+    assert status["blas_workspace"] is Status.SUPPORTED
+    assert "H200" in shipped.answer
+    placement = {p.observation: p.holds for p in shipped.hypothesis("placement").predictions}
+    assert placement["pad_without_stream"] is False
+    assert placement["block_cleared"] is False
+    kinds = {item.arm: item.kind for item in shipped.mechanisms}
+    assert kinds["plant_additive"] is Mechanism.MORE_KERNELS
+    assert kinds["plant_multiplicative"] is Mechanism.SLOWER_KERNELS
+    assert kinds["side"] is Mechanism.LONGER_GAPS
+
+
+def test_the_shipped_plants_are_told_apart_with_their_labels_swapped(shipped: Diagnosis) -> None:
+    recordings = [open_recording(file.parent) for file in RECORDINGS]
+    names = {
+        "plant_additive": "touch_stream",
+        "plant_multiplicative": "plant_additive",
+        "touch_stream": "pad_side",
+    }
+    hidden = judge(INVESTIGATION, [worlds.renamed(item, names) for item in recordings])
+    kinds = {item.arm: item.kind for item in hidden.mechanisms}
+    assert kinds["touch_stream"] is Mechanism.MORE_KERNELS
+    assert kinds["plant_additive"] is Mechanism.SLOWER_KERNELS
+
+
+def test_the_shipped_verdict_says_what_is_open_on_amd(shipped: Diagnosis) -> None:
+    amd = [item for item in shipped.open if "AMD" in item.needs]
+    assert len(amd) >= 3
+    assert all("--device rocm" in item.run for item in amd)
+    july = next(item for item in shipped.claims if item.id == "july_side_stream")
+    assert july.status.value == "not_attributable"

@@ -106,7 +106,7 @@ def diagnosis(written: Recording) -> Diagnosis:
 
 def test_a_written_recording_gives_the_whole_diagnosis(diagnosis: Diagnosis) -> None:
     assert diagnosis.hypothesis("queue_cliff").status is Status.SUPPORTED
-    assert "one stream too many" in diagnosis.answer
+    assert "over a limit of used streams" in diagnosis.answer
     assert "Synthetic GPU" in diagnosis.answer
     assert diagnosis.chain_ends_at == "c"
     assert [link.as_cause for link in diagnosis.links] == [True, True, False, False, False]
@@ -138,24 +138,6 @@ def test_every_decided_prediction_names_its_place(diagnosis: Diagnosis) -> None:
                 assert all(e.text for e in prediction.places)
 
 
-def renamed(recording: Recording, names: dict[str, str]) -> Recording:
-    """The recording with other arm names and no roles."""
-    manifest = recording.manifest
-    arms = [{"name": names.get(arm["name"], arm["name"]), "role": "probe"} for arm in manifest.design["arms"]]
-
-    def swap(frame):  # type: ignore[no-untyped-def]
-        return frame.assign(arm=frame["arm"].map(lambda name: names.get(name, name)))
-
-    return replace(
-        recording,
-        manifest=replace(manifest, design={**manifest.design, "arms": arms}),
-        runs=swap(recording.runs),
-        samples=swap(recording.samples),
-        kernels=swap(recording.kernels),
-        traces={names.get(arm, arm): path for arm, path in recording.traces.items()},
-    )
-
-
 def test_plants_are_diagnosed_with_their_labels_hidden(written: Recording, diagnosis: Diagnosis) -> None:
     open_kinds = {item.arm: item.kind for item in diagnosis.mechanisms}
     assert open_kinds["plant_additive"] is Mechanism.MORE_KERNELS
@@ -163,7 +145,7 @@ def test_plants_are_diagnosed_with_their_labels_hidden(written: Recording, diagn
     assert open_kinds["side"] is Mechanism.LONGER_GAPS
     assert open_kinds["off_again"] is Mechanism.NONE
     names = {"plant_additive": "x1", "plant_multiplicative": "x2", "side_gc": "plant_additive"}
-    hidden = judge(INVESTIGATION, [renamed(written, names)])
+    hidden = judge(INVESTIGATION, [worlds.renamed(written, names)])
     kinds = {item.arm: item.kind for item in hidden.mechanisms}
     assert kinds["x1"] is Mechanism.MORE_KERNELS
     assert kinds["x2"] is Mechanism.SLOWER_KERNELS
@@ -250,7 +232,7 @@ def test_without_traces_the_price_of_a_boundary_names_the_gaps(written: Recordin
     bare = judge(INVESTIGATION, [replace(written, traces={})])
     kinds = {item.arm: item.kind for item in bare.mechanisms}
     assert kinds["side"] is Mechanism.LONGER_GAPS
-    assert kinds["touch_stream"] is Mechanism.LONGER_GAPS
+    assert kinds["streams_16"] is Mechanism.LONGER_GAPS
     assert kinds["plant_additive"] is Mechanism.UNDECIDED
     assert kinds["pad_untracked"] is Mechanism.NONE
 

@@ -218,6 +218,7 @@ def test_frames_size_and_intervention_agree_on_the_76_mib_block(kind: str, chang
     answers = agreement(base, outcome)
     assert (answers.by_frames, answers.by_size, answers.by_intervention) == (owner, owner, owner)
     assert answers.agreed == owner
+    assert "owner_intervention.py" in answers.text
     decided = next(b for b in apply_intervention(owners(base), outcome) if b.size == 79_691_776)
     assert (decided.owner, decided.basis) == (owner, "intervention")
     assert decided.stream != 0
@@ -230,6 +231,7 @@ def test_an_intervention_that_the_block_does_not_follow_proves_nothing() -> None
     assert outcome.follows is False
     assert outcome.owner is None
     assert "do not take" in outcome.text
+    assert agreement(base, outcome).agreed is None
     frameless = made(segment(0, [block(0, 79_691_776)]))
     outcome = intervene(frameless, frameless, None, parse_change("HIPBLASLT_WORKSPACE_SIZE=77824->40960"))
     excluded = apply_intervention(owners(frameless), outcome)

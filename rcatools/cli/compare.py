@@ -13,9 +13,7 @@ from rcatools.cli.app import print_json
 from rcatools.errors import InputError
 
 if TYPE_CHECKING:
-    from rcatools.recording.tables import Request, Table
-    from rcatools.stats.declared import Declared
-    from rcatools.stats.records import TableVerdict
+    from rcatools.report.compare_run import Judged
 
 SUMMARY = "Give a verdict for a table of repeated measurements: slower, faster, equivalent or undecided, with reasons."
 EXAMPLE = "rcatools compare runs.csv --baseline before --margin 0.02 --fail-on slower"
@@ -98,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE",
+        type=Path,
         help="runs of one build; two tables, or two arms in one, are compared with each other",
     )
     output = parser.add_argument_group("output")
@@ -111,31 +110,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, judge, print; 1 when --fail-on matches."""
+    from rcatools.recording.tables import Request
     from rcatools.report.compare_json import to_json
+    from rcatools.report.compare_run import judge_tables
     from rcatools.report.compare_text import to_markdown, to_text
-    from rcatools.report.compare_view import Shown, lines
-
-    table, verdict = _judge(args)
-    shown = Shown(table.higher, table.units, table.excluded, table.notes, table.sources)
-    if args.figure is not None:
-        _write_figure(
-            args.figure, list(lines(verdict, shown)), f"{verdict.verdict}: compared with {verdict.baseline}"
-        )
-    if args.json:
-        _print_document(
-            to_json(verdict, shown) | {"unknown_columns": list(table.unknown), "form": table.form}
-        )
-    else:
-        sys.stdout.write((to_markdown if args.markdown else to_text)(verdict, shown))
-    found = {str(c.verdict) for result in verdict.results for c in result.comparisons}
-    return 1 if found & set(args.fail_on) else 0
-
-
-def _judge(args: argparse.Namespace) -> tuple[Table, TableVerdict]:
-    from rcatools.recording.tables import Request, read_tables
-    from rcatools.stats.summaries import compare_summaries
-    from rcatools.stats.table import compare_table
-    from rcatools.stats.timelike import time_like
 
     request = Request(
         baseline=args.baseline,
@@ -150,41 +128,25 @@ def _judge(args: argparse.Namespace) -> tuple[Table, TableVerdict]:
         metrics=tuple(args.metric),
         any_scale=args.any_scale,
     )
-    table = read_tables([_source(text) for text in args.tables], request)
-    declared = _declared(args, request, table)
-    frame = time_like(table.frame, table.higher)
-    verdict = (compare_summaries if table.summary else compare_table)(frame, declared)
-    return table, verdict
-
-
-def _declared(args: argparse.Namespace, request: Request, table: Table) -> Declared:
-    from rcatools.stats.declared import Declared
-
-    declared = Declared(
-        baseline=table.baseline,
-        arms=tuple(table.arms),
+    judged = judge_tables(
+        [_source(text) for text in args.tables],
+        request,
         margin=args.margin,
         confidence=args.confidence,
         unit=args.unit,
-        repeats=tuple(args.aa),
-        not_repeats=tuple(args.not_aa),
+        repeats=args.aa,
+        not_repeats=args.not_aa,
+        repeat_tables=args.aa_table,
     )
-    return _with_repeats(declared, args, request, table) if args.aa_table else declared
-
-
-def _with_repeats(declared: Declared, args: argparse.Namespace, request: Request, table: Table) -> Declared:
-    """Add the noise floor of A/A tables: runs of one build, or two arms of it."""
-    from dataclasses import replace
-
-    from rcatools.recording.tables.repeats import read_repeats
-    from rcatools.stats.repeats import difference_of, runs_of
-    from rcatools.stats.timelike import time_like
-
-    repeats = read_repeats([_source(text)[1] for text in args.aa_table], request)
-    frame = time_like(repeats, {None: next(iter(table.higher.values()), False)})
-    if frame["arm"].nunique() == 1:
-        return replace(declared, repeat_runs=runs_of(frame))
-    return replace(declared, repeat_difference=difference_of(frame))
+    if args.figure is not None:
+        _write_figure(args.figure, judged)
+    if args.json:
+        document = to_json(judged.verdict, judged.shown)
+        _print_document(document | {"unknown_columns": list(judged.table.unknown), "form": judged.table.form})
+    else:
+        sys.stdout.write((to_markdown if args.markdown else to_text)(judged.verdict, judged.shown))
+    found = {str(c.verdict) for result in judged.verdict.results for c in result.comparisons}
+    return 1 if found & set(args.fail_on) else 0
 
 
 def _print_document(document: dict[str, Any]) -> None:
@@ -214,9 +176,11 @@ def _share(text: str) -> float:
     return value
 
 
-def _write_figure(path: Path, rows: list[object], title: str) -> None:
+def _write_figure(path: Path, judged: Judged) -> None:
     from rcatools.report.compare_figure import interval_figure
 
     if path.suffix.lower() != ".svg":
         raise InputError(f"the figure is written as SVG; give a name that ends in .svg, not {path.name!r}")
-    path.write_text(interval_figure(rows, title), encoding="utf-8")  # type: ignore[arg-type]
+    verdict = judged.verdict
+    title = f"{verdict.verdict}: compared with {verdict.baseline}"
+    path.write_text(interval_figure(judged.lines(), title), encoding="utf-8")

@@ -191,7 +191,7 @@ def _diff(
 
 def _whatif(args: argparse.Namespace) -> int:
     from rcatools.memory.document import ledger_document, ledger_table
-    from rcatools.memory.whatif import load_scenario
+    from rcatools.memory.scenario_file import load_scenario
 
     scenario = load_scenario(args.files[0])
     snapshot = scenario.snapshot(os.path.basename(args.files[0]))

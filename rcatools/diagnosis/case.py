@@ -25,6 +25,7 @@ from rcatools.memory.read import load_snapshot
 from rcatools.memory.snapshot import Snapshot
 from rcatools.recording import Recording
 from rcatools.stats import noise
+from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.detection import smallest_detectable
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Comparison, NoiseFloor, Verdict
@@ -69,9 +70,9 @@ def t_quantile(confidence: float, df: int) -> float:
 
 
 def mean_over_blocks(values: Floats, confidence: float) -> Mean | None:
-    """Mean and t-interval of finite values; None with fewer than two."""
+    """Mean and t-interval of finite values; None with fewer than three, which carry no verdict."""
     values = values[np.isfinite(values)]
-    if values.size < 2:
+    if values.size < MIN_REPLICATES:
         return None
     sd = float(values.std(ddof=1))
     error = sd / math.sqrt(values.size)
@@ -164,11 +165,15 @@ class Case:
         return self._logs[key]
 
     def recording_with(self, arms: Sequence[str], metric: str = "") -> Recording | None:
-        """The first recording of the device with timed runs of all these arms."""
+        """The recording with most blocks that hold all these arms, the first of equals; None where none has one."""
+        best, most = None, 0
         for recording in self.recordings:
-            if set(arms) <= set(self.logs(recording, metric or self.metric).columns):
-                return recording
-        return None
+            table = self.logs(recording, metric or self.metric)
+            if set(arms) <= set(table.columns):
+                blocks = int(np.isfinite(table[list(dict.fromkeys(arms))].to_numpy()).all(axis=1).sum())
+                if blocks > most:
+                    best, most = recording, blocks
+        return best
 
     def differences(self, recording: Recording, arm: str, against: str, metric: str = "") -> Floats:
         """Block log-ratios arm / against, NaN where a block lacks one."""

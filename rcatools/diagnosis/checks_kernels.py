@@ -16,11 +16,13 @@ from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.vocabulary import DeltaFit, Gap, KernelRatio, Reconcile
 from rcatools.recording import Recording
+from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Verdict
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "02_profile_kernels"
+_BETWEEN = "neither clearly below nor above what counts"
 
 
 def declared_kernels(recording: Recording) -> dict[str, dict[str, object]]:
@@ -150,8 +152,8 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
         return found
     recording, names, left, right = found
     arm, against = check.arm or case.suspect, check.against or case.baseline
-    if left.shape[0] < 2:
-        return not_tested("fewer than two blocks timed these kernels in both arms")
+    if left.shape[0] < MIN_REPLICATES:
+        return not_tested(f"fewer than {MIN_REPLICATES} blocks timed these kernels in both arms")
     classes = _class_rows(check, names, declared_kernels(recording))
     if not classes[0].any():
         return not_tested(f"recording {recording.name} timed no {check.bound}-bound kernel in isolation")
@@ -166,14 +168,8 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
     assert mean is not None
     need = check.at_least if check.at_least is not None else _smallest_term(case, check.term, recording)
     limit = _limit(mean, confidence)
-    if mean.low > 0 and mean.value >= need:
-        name, definite = "grows", True
-    elif mean.high < 0 and mean.value <= -need:
-        name, definite = "shrinks", True
-    elif mean.low > -need and mean.high < need:
-        name, definite = "zero", True
-    else:
-        name, definite = "undecided", False
+    name, definite = _above(mean.value, mean.half, need)
+    name = {"above": "grows", "below": "shrinks", "inside": "zero"}.get(name, name)
 
     def show(value: float | None) -> str:
         return units.duration_us(value) if check.term == "intercept" else units.signed_percent(value)
@@ -193,8 +189,7 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
         n=mean.n,
         detection_limit=limit,
     )
-    reason = "" if definite else "the interval includes both nothing and what counts"
-    return Outcome(name, definite, f"{name}: {text}", (evidence,), reason, limit)
+    return Outcome(name, definite, f"{name}: {text}", (evidence,), "" if definite else _BETWEEN, limit)
 
 
 def _limit(mean: Mean, confidence: float) -> float | None:
@@ -269,7 +264,7 @@ def gap(case: Case, check: Gap) -> Outcome:
         definite,
         f"{name}: {text}",
         (evidence,),
-        "" if definite else "the interval includes both nothing and what counts",
+        "" if definite else _BETWEEN,
         half,
     )
 
@@ -283,11 +278,12 @@ def _equal_arms_differ(case: Case, base: StepFigures) -> float:
 
 
 def _above(value: float, half: float, need: float) -> tuple[str, bool]:
+    """Above, below or inside what counts; a clear change of half of that and more is neither."""
     if value - half > 0 and value >= need:
         return "above", True
     if value + half < 0 and value <= -need:
         return "below", True
-    if value - half > -need and value + half < need:
+    if value - half > -need and value + half < need and abs(value) < need / 2:
         return "inside", True
     return "undecided", False
 

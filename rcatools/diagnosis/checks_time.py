@@ -6,23 +6,25 @@ Each takes the case and the declared check and returns an Outcome; ``vocabulary`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rcatools import units
-from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks
+from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks, t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import Dose, EffectShare, Equivalence, ModesCheck, Ratio, StepCount
 from rcatools.recording import Recording
+from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.modes import MIN_VALUES, find_modes
 from rcatools.stats.records import Comparison, Verdict
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "01_reproduce"
 MANY_ARMS = 8
+MIN_PLACES = 3
 MIN_IN_A_MODE, SHARE_IN_A_MODE = 3, 0.12
 _MODES_OPEN = {
     "hidden": "the runs spread too widely to exclude two levels",
@@ -95,25 +97,29 @@ def ratio(case: Case, check: Ratio | Equivalence) -> Outcome:
 def effect_share(case: Case, check: EffectShare) -> Outcome:
     """Whether a pair of arms shows the effect: t-interval of (arm - against) minus half of the effect."""
     against = check.against or case.baseline
-    recording = case.recording_with((check.arm, against, case.suspect, case.baseline))
+    recording = case.recording_with((check.arm, against))
     if recording is None:
-        return no_arms(case, (check.arm, against, case.suspect, case.baseline))
+        return no_arms(case, (check.arm, against))
     if case.effect is None:
         return not_tested(f"no effect of {case.suspect} on {case.device_name} that an arm could carry")
     confidence = case.confidence(recording)
-    pair = case.direction * case.differences(recording, check.arm, against)
-    whole = case.direction * case.differences(recording, case.suspect, case.baseline)
-    mean = mean_over_blocks(pair, confidence)
-    contrasts = [mean_over_blocks(pair - share * whole, confidence) for share in (0.25, 0.5, 0.75)]
-    if mean is None or None in contrasts:
-        return not_tested(f"fewer than two blocks have {check.arm}, {against} and the effect together")
-    quarter, half, most = (item for item in contrasts if item is not None)
-    share = mean.value / abs(case.effect.value)
-    if quarter.low > 0 and most.high < 0:
+    mean = mean_over_blocks(case.direction * case.differences(recording, check.arm, against), confidence)
+    if mean is None:
+        return not_tested(f"fewer than {MIN_REPLICATES} blocks have {check.arm} and {against} together")
+    effect = abs(case.effect.value)
+    share = mean.value / effect
+
+    def beyond(part: float) -> tuple[bool, bool]:
+        """Whether the pair is surely above, surely below that part of the effect."""
+        error = math.hypot(mean.error, part * case.effect.error) if case.effect else mean.error
+        half = t_quantile(confidence, mean.n - 1) * error
+        return mean.value - half > part * effect, mean.value + half < part * effect
+
+    if beyond(0.25)[0] and beyond(0.75)[1]:
         name, definite = "partial", False
-    elif half.low > 0:
+    elif beyond(0.5)[0]:
         name, definite = "carries", True
-    elif half.high < 0:
+    elif beyond(0.5)[1]:
         name, definite = "absent", True
     else:
         name, definite = "undecided", False
@@ -161,7 +167,7 @@ def modes(case: Case, check: ModesCheck) -> Outcome:
         return not_tested(f"{logs.size} runs of {', '.join(arms)}; {MIN_VALUES} are needed to see two levels")
     smallest = math.expm1(max(case.half_effect, math.log1p(case.margin)))
     found = find_modes(np.exp(logs - logs.mean()), min_gap=smallest)
-    spread = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    spread = _spread(logs)
     if found.found:
         text = (
             f"two levels {units.percent(found.gap)} apart, {100 * found.share_high:.0f} % of {found.n} runs in the "
@@ -197,6 +203,13 @@ def modes(case: Case, check: ModesCheck) -> Outcome:
     )
 
 
+def _spread(logs: Floats) -> float:
+    """Standard deviation as a few outliers do not move it, but a second level does."""
+    middle = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    low, high = np.quantile(logs, [0.1, 0.9])
+    return max(middle, float(high - low) / 2.563)
+
+
 def block_level(logs: Floats) -> Floats:
     """Common level of each block, shrunk by what of it is chance (James and Stein 1961); shape (blocks,).
 
@@ -213,17 +226,16 @@ def block_level(logs: Floats) -> Floats:
 def dose(case: Case, check: Dose) -> Outcome:
     """Trend of log time over the ranks of the doses, one line per block, t-interval over blocks."""
     metric = check.metric or case.metric
-    arms = sorted(check.doses, key=lambda name: check.doses[name])
-    recording = case.recording_with(arms, metric)
+    recording, arms = _with_most(case, check.doses, (), metric)
     if recording is None:
-        return no_arms(case, arms, metric)
+        return no_arms(case, list(check.doses), metric)
     table = case.logs(recording, metric)[arms].to_numpy()
     rank = np.arange(len(arms)) - (len(arms) - 1) / 2
     per_block = table @ rank / float(rank @ rank) * (len(arms) - 1)
     confidence = case.confidence(recording)
     mean = mean_over_blocks(per_block, confidence)
     if mean is None:
-        return not_tested("fewer than two blocks have every dose")
+        return not_tested(f"fewer than {MIN_REPLICATES} blocks have every dose")
     limit = detectable(mean, confidence)
     need = case.half_effect
     if mean.low > 0 and mean.value > need:
@@ -248,16 +260,15 @@ def dose(case: Case, check: Dose) -> Outcome:
 def step(case: Case, check: StepCount) -> Outcome:
     """One jump at a count, a ramp, nothing, or something else; the baseline counts as zero."""
     metric = check.metric or case.metric
-    arms = sorted(check.counts, key=lambda name: check.counts[name])
-    recording = case.recording_with((*arms, case.baseline), metric)
+    recording, arms = _with_most(case, check.counts, (case.baseline,), metric)
     if recording is None:
-        return no_arms(case, (*arms, case.baseline), metric)
+        return no_arms(case, (*check.counts, case.baseline), metric)
     table = case.logs(recording, metric)
     base = table[case.baseline].to_numpy()
     relative = table[arms].to_numpy() - base[:, None]
     relative = relative[np.isfinite(relative).all(axis=1)]
-    if relative.shape[0] < 2:
-        return not_tested("fewer than two blocks have every count")
+    if relative.shape[0] < MIN_REPLICATES:
+        return not_tested(f"fewer than {MIN_REPLICATES} blocks have every count")
     levels = np.concatenate([[0.0], relative.mean(axis=0)])
     counts = np.array([0, *(check.counts[name] for name in arms)], dtype=float)
     confidence = case.confidence(recording)
@@ -272,7 +283,7 @@ def step(case: Case, check: StepCount) -> Outcome:
         where = f"between {counts[cut - 1]:.0f} and {counts[cut]:.0f}"
         text = (
             f"{units.change(math.exp(height.value))} {units.interval(math.exp(height.low), math.exp(height.high))} "
-            f"from a count {where} on, {height.n} blocks"
+            f"from a count {where} on (counts {', '.join(f'{c:.0f}' for c in counts)}), {height.n} blocks"
         )
     else:
         largest = int(np.argmax(np.abs(levels)))
@@ -284,6 +295,19 @@ def step(case: Case, check: StepCount) -> Outcome:
         _place(recording, (case.baseline, *arms), metric, check.notebook), text, height, limit
     )
     return Outcome(name, definite, text, (evidence,), "" if definite else "the shape is not clear", limit)
+
+
+def _with_most(
+    case: Case, places: Mapping[str, float], needed: Sequence[str], metric: str
+) -> tuple[Recording | None, list[str]]:
+    """The recording with most of the arms (at least three, and all needed ones), and its arms in rising order."""
+    best: tuple[Recording | None, list[str]] = None, []
+    for recording in case.recordings:
+        present = set(case.logs(recording, metric).columns)
+        arms = sorted((name for name in places if name in present), key=lambda name: places[name])
+        if len(arms) >= MIN_PLACES and set(needed) <= present and len(arms) > len(best[1]):
+            best = recording, arms
+    return best
 
 
 def best_cut(levels: Floats) -> int:

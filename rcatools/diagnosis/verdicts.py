@@ -59,9 +59,9 @@ def judge_links(links: Sequence[Link], observed: Observed) -> tuple[tuple[LinkRe
     if ended is not None:
         end = next(item for item in results if item.id == ended)
         after = [item.id for item in results if item.verdict is LinkVerdict.SHOWN and not item.as_cause]
-        text = f"As a cause the chain ends at ({ended}): {end.text} - not shown. {end.reason}".strip()
+        text = f'As a cause the chain ends at ({ended}), "{end.text}": not shown. {end.reason}.'
         if after:
-            text += f" What ({'), ('.join(after)}) show is then the effect of something else."
+            text += f" What ({'), ('.join(after)}) shows is then the effect of something else."
         return tuple(results), ended, text
     open_links = [item.id for item in results if item.verdict is not LinkVerdict.SHOWN]
     if open_links:
@@ -85,7 +85,7 @@ def _judge_link(link: Link, observed: Observed) -> tuple[LinkVerdict, str, tuple
     wanted = {**link.all, **link.any}
     if False in together or (either and all(state is False for state in either)):
         reason = "; ".join(
-            f"expected {expected_text(outcomes_of(wanted[name]))}, {observed[name].outcome.observed}"
+            f"Expected {expected_text(outcomes_of(wanted[name]))}, observed {observed[name].outcome.observed}"
             for name in failed
         )
         return LinkVerdict.NOT_SHOWN, reason, evidence

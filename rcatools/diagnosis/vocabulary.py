@@ -116,8 +116,8 @@ class Equivalence(Check, frozen=True, kw_only=True, tag="equivalence"):
 class EffectShare(Check, frozen=True, kw_only=True, tag="effect_share"):
     """How much of the effect a pair of arms shows: (arm - against) / (suspect - baseline), in logarithms.
 
-    Decided by the t-interval over blocks of ``arm - against - half the effect``. Equality at a fixed KV size is
-    this check with the two fixed arms. Not tested while there is no effect to share.
+    Decided by the t-interval over blocks of ``arm - against`` against half of the effect, whose own error counts.
+    Equality at a fixed KV size is this check with the two fixed arms. Not tested while there is no effect.
     """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
@@ -158,7 +158,7 @@ class DeltaFit(Check, frozen=True, kw_only=True, tag="delta_fit"):
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "grows": "the term is above the smallest that counts",
-        "zero": "the interval lies below the smallest that counts, on both sides",
+        "zero": "less than half of that, and the interval lies inside it",
         "shrinks": "the term is below minus the smallest that counts",
     }
     term: Literal["intercept", "slope"]
@@ -178,7 +178,7 @@ class Gap(Check, frozen=True, kw_only=True, tag="gap"):
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "grows": "each boundary costs more",
-        "same": "the change is below what counts",
+        "same": "less than half of that, and the interval lies inside it",
         "shrinks": "each boundary costs less",
     }
     arm: str = ""
@@ -262,7 +262,10 @@ class ModesCheck(Check, frozen=True, kw_only=True, tag="modes"):
 
 
 class Dose(Check, frozen=True, kw_only=True, tag="dose"):
-    """Whether time grows with a dose: trend over the ranks of the doses, fitted in every block."""
+    """Whether time grows with a dose: trend over the ranks of the doses, fitted in every block.
+
+    Three of the arms in one recording are enough; the recording with most of them is used.
+    """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "rises": "the trend over all doses is above half of the effect",
@@ -278,7 +281,10 @@ class Dose(Check, frozen=True, kw_only=True, tag="dose"):
 
 
 class StepCount(Check, frozen=True, kw_only=True, tag="step"):
-    """Whether time jumps once at some count and stays: two levels against a straight line against nothing."""
+    """Whether time jumps once at some count and stays: two levels against a straight line against nothing.
+
+    The baseline is the count 0. Three of the arms in one recording are enough; the recording with most is used.
+    """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "step": "one jump of more than half of the effect, levels before and after it flat",

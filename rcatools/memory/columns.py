@@ -158,15 +158,20 @@ class TraceColumns:
         code = _CODES.get(action, _OTHER) if type(action) is str else _OTHER
         if code == _OTHER:
             self.unknown_actions[str(action)[:40]] += 1
-        where, held, queue = address_of(address), size_of(size), address_of(stream)
-        if where is None or held is None or queue is None:
-            self.damaged["event_number_out_of_range"] += 1
-            return
         add_action, add_address, add_size, add_stream, add_time, add_pool, add_stack = self._append
+        try:
+            plain = 0 <= address < U64 and 0 <= stream < U64 and 0 <= size <= MAX_BYTES
+        except TypeError:
+            plain = False
+        if not plain or type(address) is not int or type(stream) is not int or type(size) is not int:
+            address, size, stream = address_of(address), size_of(size), address_of(stream)
+            if address is None or size is None or stream is None:
+                self.damaged["event_number_out_of_range"] += 1
+                return
         add_action(code)
-        add_address(where)
-        add_size(held)
-        add_stream(queue)
+        add_address(address)
+        add_size(size)
+        add_stream(stream)
         add_time(time if type(time) is int and -1 <= time <= _LARGEST_TIME else -1)
         add_pool(-1 if pool is None else self._pool_index(pool))
         add_stack(stack)

@@ -10,7 +10,7 @@ import pandas as pd
 from rcatools.memory.build import pool_label
 from rcatools.memory.diff import SnapshotDiff, stream_labels, stream_order
 from rcatools.memory.engine import UNVERIFIABLE
-from rcatools.memory.intervention import Intervention
+from rcatools.memory.intervention import Intervention, agreement
 from rcatools.memory.ledger import ledger, pins
 from rcatools.memory.oom import OomReport
 from rcatools.memory.owners import BlockOwner
@@ -166,6 +166,7 @@ def owners_document(
     return {
         "blocks": [b.as_dict() for b in blocks],
         "intervention": None if outcome is None else outcome.as_dict(),
+        "agreement": None if outcome is None else agreement(snapshot, outcome).as_dict(),
         "warnings": [n.as_dict() for n in snapshot.notes],
     }
 

@@ -26,6 +26,8 @@ from rcatools.memory.workspaces import (
 )
 
 CONFIDENCE = 0.99
+SETTLE_COMMAND = "python benchmarks/owner_intervention.py OUT"
+"""Makes and compares the three snapshots on a CUDA or ROCm machine (not run on ROCm)."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,25 @@ class Agreement:
         """The owner if every answer that there is names the same one and the intervention is among them."""
         answers = {a for a in (self.by_frames, self.by_size, self.by_intervention) if a is not None}
         return answers.pop() if self.by_intervention is not None and len(answers) == 1 else None
+
+    @property
+    def text(self) -> str:
+        """What the answers are and what they mean for a claim about such a block."""
+        answers = (
+            f"owner of the {self.size}-byte blocks: by call stack {self.by_frames or 'not named'}, by size "
+            f"{self.by_size or 'not known'}, by intervention {self.by_intervention or 'not decided'}"
+        )
+        if self.agreed is None:
+            return f"{answers}. They do not settle it."
+        return (
+            f"{answers}. They agree: on this machine such a block is the {self.agreed.replace('_', ' ')} of torch "
+            "itself, and no other library is needed to explain it. On a machine where this was not run the owner "
+            f"stays open; there, run: {SETTLE_COMMAND}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {**self.__dict__, "agreed": self.agreed, "text": self.text}
 
 
 def agreement(base: Snapshot, outcome: Intervention) -> Agreement:

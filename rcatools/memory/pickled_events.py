@@ -53,36 +53,45 @@ class EventScanner:
 
     def run(self, columns: TraceColumns) -> None:
         """Read events from the machine's position into columns until one does not match."""
+        for pattern in self._patterns.values():
+            if pattern.match(self.machine.data, self.machine.pos):
+                self._run(columns, pattern)
+
+    def _run(self, columns: TraceColumns, pattern: re.Pattern[bytes]) -> None:
         machine = self.machine
-        data, memo, position = machine.data, machine.memo, machine.pos
-        patterns = list(self._patterns.values())
-        current = 0
-        tried = 0
-        while tried < len(patterns):
-            match = patterns[current].match(data, position)
-            if match is None:
-                current = (current + 1) % len(patterns)
-                tried += 1
-                continue
-            tried = 0
-            position = match.end()
-            group = match.groupdict()
-            machine.pos = position
-            self._put(group["put"], None)
-            action = memo[_index(group["action"])]
-            stack = self._stack(group)
-            pool = self._pool(group)
-            address = group.get("addr") or group.get("device_free")
-            time = group.get("time_us")
+        data, remember, put = machine.data, machine.memo.append, self._put
+        where = pattern.groupindex
+        basic = ("put", "action", "size", "stream", "addr" if "addr" in where else "device_free")
+        if not set(basic) <= set(where):
+            return
+        fields = tuple(where[name] for name in basic)
+        time_at = where.get("time_us", 0)
+        has_frames, has_pool = "frames" in where, "pool_get" in where
+        match = pattern.match(data, machine.pos)
+        while match is not None:
+            code, action, size, stream, address = match.group(*fields)
+            machine.pos = match.end()
+            if code == b"\x94":
+                remember(None)
+            else:
+                put(code, None)
+            # what an event refers to comes in the order in which it was written
+            if has_frames and has_pool and where["pool_get"] < where["frames"]:
+                pool = self._pool(match)
+                stack = self._stack(match)
+            else:
+                stack = self._stack(match) if has_frames else -1
+                pool = self._pool(match) if has_pool else None
             columns.append(
-                action,
-                0 if address is None else _int(address),
-                _int(group["size"]),
-                _int(group["stream"]),
-                -1 if time is None else _int(time),
+                machine.get(int.from_bytes(action[1:], "little")),
+                _int(address),
+                _int(size),
+                _int(stream),
+                _int(match[time_at]) if time_at else -1,
                 pool,
                 stack,
             )
+            match = pattern.match(data, machine.pos)
 
     def _put(self, code: bytes, value: Any) -> None:
         if code == b"\x94":
@@ -90,28 +99,23 @@ class EventScanner:
         elif code:
             self.machine.put(int.from_bytes(code[1:], "little"), value)
 
-    def _stack(self, group: dict[str, bytes]) -> int:
-        body = group.get("frames")
+    def _stack(self, match: re.Match[bytes]) -> int:
+        body = match["frames"]
         if body is None:
-            reference = group.get("frames_get")
-            return (
-                -1 if reference is None else self.machine.stacks.intern(self.machine.get(_index(reference)))
-            )
+            return self.machine.stacks.intern(self.machine.get(_index(match["frames_get"])))
         known = self._stacks.get(body)
         if known is None:
             frames = [self.machine.get(i) for i in _indices(body)]
             known = self._stacks[body] = StackRef(self.machine.stacks.intern(frames))
-        self._put(group["frames_put"], known)
+        self._put(match["frames_put"], known)
         return known.index
 
-    def _pool(self, group: dict[str, bytes]) -> Any:
-        if group.get("pool_get"):
-            return self.machine.get(_index(group["pool_get"]))
-        if group.get("pool_a"):
-            pool = (_int(group["pool_a"]), _int(group["pool_b"]))
-            self._put(group["pool_put"], pool)
-            return pool
-        return None
+    def _pool(self, match: re.Match[bytes]) -> Any:
+        if match["pool_get"]:
+            return self.machine.get(_index(match["pool_get"]))
+        pool = (_int(match["pool_a"]), _int(match["pool_b"]))
+        self._put(match["pool_put"], pool)
+        return pool
 
 
 def _value(key: str) -> bytes:

@@ -97,7 +97,7 @@ def _round_power2_divisions(nbytes: int, divisions: int) -> int:
     return -(-nbytes // step) * step
 
 
-_SETTING = re.compile(r"\s*([A-Za-z_0-9]+)\s*:\s*(\[[^\]]*\]|[^,\[\]]+)\s*(?:,|$)")
+_SETTING = re.compile(r"\s*([A-Za-z_0-9]+)\s*:\s*(\[[^\]]*\]|[^,:\[\]]+)\s*(?:,|$)")
 
 
 def parse_settings(text: str) -> dict[str, str]:

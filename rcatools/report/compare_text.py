@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rcatools import units
 from rcatools.report.compare_view import Line, Shown, lines
+from rcatools.report.safe import clean, md
 from rcatools.stats.records import GroupEstimate, TableVerdict
 
 MAX_LINES = 60
 MAX_SENTENCES = 12
 _HEAD = ("arm", "verdict", "change", "interval", "n", "p", "could be seen", "reasons")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~@&$])")
 
 
 def to_text(table: TableVerdict, shown: Shown, max_lines: int = MAX_LINES) -> str:
     """A fixed-width table, the sentences, the warnings and what was left out."""
     every = list(lines(table, shown))
     kept = _most_telling(every, max_lines)
-    rows = [_HEAD, *(tuple(_plain(cell) for cell in _cells(line)) for line in kept)]
+    rows = [_HEAD, *(tuple(clean(cell) for cell in _cells(line)) for line in kept)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
     body = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    out = [_plain(_headline(table)), "", body[0], "-" * len(body[0]), *body[1:]]
+    out = [clean(_headline(table)), "", body[0], "-" * len(body[0]), *body[1:]]
     if len(kept) < len(every):
         out.append(f"... and {len(every) - len(kept):,} more; --json holds all of them")
-    out += ["", *_bulleted(kept, table, shown, _plain)]
+    out += ["", *_bulleted(kept, table, shown, clean)]
     return "\n".join(out) + "\n"
 
 
@@ -38,15 +36,15 @@ def to_markdown(table: TableVerdict, shown: Shown, max_lines: int = MAX_LINES) -
     every = list(lines(table, shown))
     kept = _most_telling(every, max_lines)
     out = [
-        f"**{_escaped(_headline(table))}**",
+        f"**{md(_headline(table))}**",
         "",
         "| " + " | ".join(_HEAD) + " |",
         "|" + "---|" * len(_HEAD),
     ]
-    out += ["| " + " | ".join(_escaped(cell) for cell in _cells(line)) + " |" for line in kept]
+    out += ["| " + " | ".join(md(cell) for cell in _cells(line)) + " |" for line in kept]
     if len(kept) < len(every):
         out += ["", f"{len(every) - len(kept):,} more lines are in the JSON."]
-    out += ["", *(f"- {text}" for text in _bulleted(kept, table, shown, _escaped))]
+    out += ["", *(f"- {text}" for text in _bulleted(kept, table, shown, md))]
     return "\n".join(out) + "\n"
 
 
@@ -125,13 +123,3 @@ def _most_telling(every: list[Line], most: int) -> list[Line]:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _plain(text: str) -> str:
-    return _CONTROL.sub("?", text)
-
-
-def _escaped(text: str) -> str:
-    """Text that stays text in Markdown: markup characters escaped, mentions, references and links broken."""
-    escaped = _MARKDOWN.sub(r"\\\1", _plain(text))
-    return escaped.replace("\\@", "@\u200b").replace("://", ":\u200b//").replace("www.", "www\u200b.")

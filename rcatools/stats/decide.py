@@ -69,6 +69,8 @@ def judge(facts: Facts) -> tuple[Verdict, tuple[str, ...], tuple[str, ...]]:
     verdict, reasons, texts = _from_test(facts)
     front: list[Reason] = [note.reason for note in blocking]
     if front:
+        if verdict is Verdict.UNDECIDED and set(front) == {Reason.POOLED_SAMPLES_REFUSED}:
+            front, marks = [], [*marks, *blocking]  # the data decide nothing even if samples were runs
         verdict = Verdict.UNDECIDED
     elif _below_floor(facts, verdict):
         verdict = Verdict.UNDECIDED
@@ -96,7 +98,7 @@ def _from_test(facts: Facts) -> tuple[Verdict, list[Reason], list[str]]:
         texts.append(few)
         if facts.noise_floor is not None and abs(test.mean) > math.log1p(facts.noise_floor):
             texts.append(
-                f"{units.change(test.ratio)} is more than runs of one build differ by "
+                f"{units.change(test.ratio)} in time is more than runs of one build differ by "
                 f"({units.percent(facts.noise_floor)}): likely real, its size unproven"
             )
         return Verdict.UNDECIDED, reasons, texts
@@ -111,7 +113,7 @@ def _from_test(facts: Facts) -> tuple[Verdict, list[Reason], list[str]]:
         if differs:
             reasons.append(Reason.INTERVAL_EXCLUDES_ONE)
             texts.append(
-                f"a difference of {units.change(test.ratio)} is there; it is smaller than the margin"
+                f"a difference of {units.change(test.ratio)} in time is there; it is smaller than the margin"
             )
         verdict = Verdict.EQUIVALENT
     elif differs and large:
@@ -162,8 +164,10 @@ def _outlier_text(facts: Facts) -> list[str]:
     extreme = facts.without_extreme
     if extreme is None or not extreme.is_outlier:
         return []
+    if abs(math.log(extreme.ratio) - facts.difference.mean) < math.log1p(facts.margin) / 4:
+        return []
     where = "one pair" if extreme.arm == "pair" else f"one {extreme.arm} run"
     return [
-        f"{where} lies far out: {units.change(facts.difference.ratio)} with it, "
+        f"{where} lies far out: time {units.change(facts.difference.ratio)} with it, "
         f"{units.change(extreme.ratio)} without it; it is kept"
     ]

@@ -14,6 +14,7 @@ from rcatools.stats.records import Reason
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+Strata = tuple[Codes, Codes]
 
 _OTHER_MACHINE = re.compile(
     r"(?:other|another|different)[\s_\-.]*(?:board|box|card|device|gpu|host|machine|node|runner|server)", re.I
@@ -64,8 +65,20 @@ def pair(baseline: Cell, candidate: Cell) -> Pairs:
     return Pairs(b[at_b], c[at_c], order_b[at_b], order_c[at_c], dropped, notes)
 
 
-def confounded(baseline: Cell, candidate: Cell) -> tuple[list[Note], tuple[Codes, Codes] | None]:
-    """Notes on machines and days of unpaired arms, and the strata to compare inside where both arms share some."""
+def confounded(
+    baseline: Cell, candidate: Cell, *, few_blocks: bool = False
+) -> tuple[list[Note], Strata | None]:
+    """What else than the arm separates runs that are not paired.
+
+    Args:
+        baseline: runs of the baseline.
+        candidate: runs of the candidate.
+        few_blocks: blocks exist but are too few to pair; they are strata then.
+
+    Returns:
+        Notes on machines and days, and the strata (machine, day, block) to compare inside where both arms share
+        some.
+    """
     notes = []
     for codes_b, codes_c, reason, word in (
         (baseline.machine, candidate.machine, Reason.MIXED_MACHINES, "machine"),
@@ -80,10 +93,14 @@ def confounded(baseline: Cell, candidate: Cell) -> tuple[list[Note], tuple[Codes
         elif not _balanced(codes_b, codes_c):
             text = f"runs come from {places.size} {word}s; the arms are compared inside each {word}"
             notes.append(Note(reason, text, blocks=False))
-    several = np.unique(np.concatenate([baseline.stratum, candidate.stratum])).size > 1
+    strata_b, strata_c = baseline.stratum, candidate.stratum
+    if few_blocks:
+        width = int(max(strata_b.max(initial=0), strata_c.max(initial=0))) + 1
+        strata_b, strata_c = baseline.block * width + strata_b, candidate.block * width + strata_c
+    several = np.unique(np.concatenate([strata_b, strata_c])).size > 1
     if several and not any(note.blocks for note in notes):
-        if np.isin(baseline.stratum, candidate.stratum).any():
-            return notes, (baseline.stratum, candidate.stratum)
+        if np.isin(strata_b, strata_c).any():
+            return notes, (strata_b, strata_c)
         text = "no machine ran both arms on one day"
         notes.append(Note(Reason.MIXED_MACHINES, text, blocks=True))
     return notes, None

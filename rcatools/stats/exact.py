@@ -23,7 +23,10 @@ def sign_flip_floor(n: int) -> float:
 
 def rank_floor(n_a: int, n_b: int) -> float:
     """Smallest two-sided p of a rank or permutation test of two groups: 2 / C(n_a + n_b, n_a), at most 1."""
-    return min(1.0, 2.0 / math.comb(n_a + n_b, n_a))
+    if n_a + n_b <= 1000:
+        return min(1.0, 2.0 / math.comb(n_a + n_b, n_a))
+    log_splits = math.lgamma(n_a + n_b + 1) - math.lgamma(n_a + 1) - math.lgamma(n_b + 1)
+    return min(1.0, 2.0 * math.exp(-log_splits))
 
 
 def sign_flip_p(differences: ArrayLike) -> float:

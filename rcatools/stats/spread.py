@@ -9,6 +9,7 @@ from scipy import special
 from rcatools import units
 from rcatools.stats.decide import Note
 from rcatools.stats.records import Reason
+from rcatools.stats.ttest import standard_deviation
 
 MIN_SD_RATIO = 3.0
 ALPHA = 0.05
@@ -21,7 +22,7 @@ def unequal_spread(b: NDArray[np.float64], c: NDArray[np.float64]) -> Note | Non
     """
     if min(b.size, c.size) < 3:
         return None
-    sd_b, sd_c = float(b.std(ddof=1)), float(c.std(ddof=1))
+    sd_b, sd_c = standard_deviation(b), standard_deviation(c)
     small, large = sorted((sd_b, sd_c))
     if large < MIN_SD_RATIO * small or large < 1e-9:
         return None

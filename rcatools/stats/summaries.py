@@ -224,6 +224,8 @@ def _summary(row: dict[str, Any]) -> Summary:
     low, high = _positive(row.get("low")), _positive(row.get("high"))
     sd = None
     spread = _positive(row.get("sd"), zero=True)
+    if _negative(row.get("sd")) or (low is not None and high is not None and low > high):
+        raise InputError(f"the summary of arm {row['arm']!r} has a negative spread or a range upside down")
     if spread is not None and n >= 2:
         sd = math.sqrt(math.log1p((spread / centre) ** 2))
     elif low is not None and high is not None and n >= 2 and high >= low:
@@ -232,6 +234,10 @@ def _summary(row: dict[str, Any]) -> Summary:
     return Summary(
         log, sd, n, samples, None if low is None else math.log(low), None if high is None else math.log(high)
     )
+
+
+def _negative(value: Any) -> bool:
+    return value is not None and float(value) < 0
 
 
 def _whole(value: Any) -> int:

@@ -135,13 +135,13 @@ class _Judge:
             comparisons.append(bare)
         comparisons = self._with_levels(comparisons, baseline, here)
         metric, workload = self.layout.groups[index]
-        used = comparisons or repeats
+        paired = all(c.paired for c in comparisons or repeats)
         return Result(
             metric=metric,
             workload=workload,
             baseline=self.declared.baseline,
-            unit=self.layout.unit,
-            paired=all(c.paired for c in used),
+            unit="run" if self.layout.unit == "block" and not paired else self.layout.unit,
+            paired=paired,
             comparisons=tuple(comparisons),
             repeats=tuple(repeats),
             noise=max(floors, key=lambda f: f.floor) if floors else _own_floor(repeats),
@@ -201,8 +201,8 @@ class _Judge:
                 notes += self._drift_of_pairs(pairs)
                 done = compare_log_pairs(pairs.b, pairs.c, context, dropped=pairs.dropped, notes=tuple(notes))
                 return _finish(done, baseline, candidate, floor)
-        confounds, strata = design.confounded(baseline, candidate)
-        notes += confounds + self._drift_of_runs(baseline, candidate)
+        confounds, strata = design.confounded(baseline, candidate, few_blocks=self.layout.unit == "block")
+        notes += confounds + self._drift_of_runs(baseline, candidate, strata)
         done = compare_log_runs(baseline.logs, candidate.logs, context, strata=strata, notes=tuple(notes))
         if any(note.blocks for note in confounds):
             done = _without_test(done)
@@ -216,17 +216,20 @@ class _Judge:
             found.append(drift.of_the_effect(pairs.c - pairs.b, self.declared.margin))
         return [note for note in found if note is not None]
 
-    def _drift_of_runs(self, baseline: Cell, candidate: Cell) -> list[Note]:
+    def _drift_of_runs(self, baseline: Cell, candidate: Cell, strata: design.Strata | None) -> list[Note]:
         b, c = baseline.logs, candidate.logs
-        if self.layout.order_is_run_number:
-            overlap = (
-                baseline.order.max() >= candidate.order.min()
-                and candidate.order.max() >= baseline.order.min()
-            )
-            if overlap:
-                note = drift.follows_run_numbers(b, c, baseline.order, candidate.order, self.declared.margin)
-                return [note] if note is not None else []
-        note = drift.explains(b, c, baseline.order, candidate.order, paired=False)
+        if strata is not None:
+            b, c = ttest.aligned(b, c, *strata, ttest.from_strata(b, c, *strata).mean)
+        order_b, order_c = baseline.order, candidate.order
+        note = None
+        if (
+            self.layout.order_is_run_number
+            and order_b.max() >= order_c.min()
+            and order_c.max() >= order_b.min()
+        ):
+            note = drift.follows_run_numbers(b, c, order_b, order_c, self.declared.margin)
+        else:
+            note = drift.explains(b, c, order_b, order_c, paired=False)
         return [note] if note is not None else []
 
     def _floor(
@@ -245,7 +248,8 @@ class _Judge:
         if declared.repeat_difference is not None:
             found.append(noise.from_difference(declared.repeat_difference, scale, declared.confidence))
         runs = np.asarray(declared.repeat_runs, dtype=float)
-        if not runs.size and not bare.paired and min(bare.n_baseline, bare.n_candidate) == 1:
+        most = max(bare.n_baseline, bare.n_candidate)
+        if not runs.size and not bare.paired and min(bare.n_baseline, bare.n_candidate) == 1 and most >= 3:
             runs = np.exp(max(baseline.logs, candidate.logs, key=len))
         if runs.size:
             found.append(noise.floor_from_runs(runs, bare.n_baseline, bare.n_candidate, declared.confidence))

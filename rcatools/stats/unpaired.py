@@ -61,10 +61,12 @@ def compare_log_runs(
     notes: tuple[Note, ...] = (),
 ) -> Comparison:
     """The same on natural logs, optionally inside strata that both arms share (machine, day)."""
+    difference = ttest.from_runs(b, c) if strata is None else ttest.from_strata(b, c, *strata)
+    if strata is not None:
+        b, c = ttest.aligned(b, c, *strata, difference.mean)
     found = [*notes, *modes_in_runs(b, c, context.screened)]
     if (note := unequal_spread(b, c)) is not None:
         found.append(note)
-    difference = ttest.from_runs(b, c) if strata is None else ttest.from_strata(b, c, *strata)
     both = min(b.size, c.size) > 1
     return assemble(
         difference,
@@ -72,7 +74,7 @@ def compare_log_runs(
         paired=False,
         counts=(b.size, c.size),
         p_floor=exact.rank_floor(b.size, c.size),
-        p_exact=exact.mann_whitney_p(b, c) if both and context.with_exact else None,
+        p_exact=exact.mann_whitney_p(b, c) if both and strata is None and context.with_exact else None,
         without_extreme=without_extreme_run(b, c) if strata is None else None,
         notes=tuple(found),
         warnings=(f"{dropped} values are not positive numbers; they are left out",) if dropped else (),

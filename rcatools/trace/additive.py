@@ -35,6 +35,8 @@ RESOLUTION = 0.05  # "neither" is said only when a change of the whole time abov
 RESOLUTION_EACH = 0.10  # of its two parts above this one
 TIMER_US = 0.02  # error floor: profilers round to some ten nanoseconds
 TUKEY, HUBER = 4.685, 1.345
+ERROR_FLOOR = 1e-9  # of a coefficient, where a fit is perfect
+STEEPEST = 1.9  # of beta: b is then 39 times a, and no linear change describes that
 _NAN = float("nan")
 
 
@@ -101,6 +103,9 @@ def fit_additive(dur_a_us: npt.ArrayLike, dur_b_us: npt.ArrayLike, signature: np
         )
         return _unread(a.size, clusters, spread, why)
     coefficients, covariance, freedom = solved
+    if abs(coefficients[1]) > STEEPEST:
+        why = "the durations changed so much that they are not those of the same work"
+        return _unread(a.size, clusters, spread, why)
     return _read(coefficients, covariance, freedom, _Base(a, clusters, spread))
 
 
@@ -140,12 +145,12 @@ def _covariance(design: Floats, residual: Floats, group: Ints) -> tuple[Floats, 
     """
     weight = _weights(residual, TUKEY, True)
     slope = _psi_slope(residual)
-    bread = np.linalg.inv((design * slope[:, None]).T @ design)
+    bread = np.linalg.pinv((design * slope[:, None]).T @ design)
     leverage = np.einsum("ij,jk,ik->i", design * slope[:, None], bread, design)
     scores = design * (weight * residual / np.clip(1 - leverage, 0.1, 1.0))[:, None]
     by_launch = bread @ (scores.T @ scores) @ bread.T
     freedom = residual.size - 2
-    classic = float((weight * residual) @ (weight * residual)) / freedom / float(slope.mean()) ** 2
+    classic = float((weight * residual) @ (weight * residual)) / freedom / max(float(slope.mean()), 0.1) ** 2
     errors = [np.diag(by_launch), classic * np.diag(np.linalg.inv(design.T @ design))]
     _, codes = np.unique(group, return_inverse=True)
     count = int(codes.max()) + 1
@@ -154,8 +159,10 @@ def _covariance(design: Floats, residual: Floats, group: Ints) -> tuple[Floats, 
         np.add.at(summed, codes, scores)
         errors.append(np.diag(count / (count - 2) * bread @ (summed.T @ summed) @ bread.T))
         freedom = count - 2
-    scale = np.sqrt(np.max(errors, axis=0) / np.diag(by_launch))
-    return by_launch * np.outer(scale, scale), freedom
+    size = np.sqrt(np.maximum(np.max(errors, axis=0), ERROR_FLOOR**2))
+    plain = np.linalg.inv(design.T @ design)
+    correlation = plain / np.sqrt(np.outer(np.diag(plain), np.diag(plain)))
+    return correlation * np.outer(size, size), freedom
 
 
 def _noise_share(x: Floats, y: Floats) -> float:

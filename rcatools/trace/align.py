@@ -250,7 +250,8 @@ def _best_path(a: Ints, b: Ints, features: _Features) -> tuple[Ints, Ints, bool]
         score = tables[int(a[row])][code_b[first : first + width]]
         diagonal, up = above[:-1] + score, above[1:]
         best = np.maximum.accumulate(np.maximum(np.maximum(diagonal, up), above[0] if first == 0 else _NEVER))
-        steps[row] = (diagonal == best) + 2 * (up == best).astype(np.uint8)
+        before = np.concatenate([above[:1] if first == 0 else [_NEVER], best[:-1]])
+        steps[row] = np.where(up == best, 2, np.where(before == best, 4, 1))
         above = np.concatenate([above[:1] if first == 0 else [_NEVER], best])
     pairs = _trace_back(steps, low, b.size)
     scores = np.array([tables[int(a[i])][code_b[j]] for i, j in pairs], dtype=np.int32)
@@ -272,6 +273,7 @@ def _shifted(values: npt.NDArray[np.int32], by: int) -> npt.NDArray[np.int32]:
 
 
 def _trace_back(steps: npt.NDArray[np.uint8], low: Ints, columns: int) -> Ints:
+    """Pairs of the path (1: a pair, 2: skip a row, 4: skip a column); of equally good ones the earliest places."""
     row, column = steps.shape[0] - 1, columns - 1
     found: list[tuple[int, int]] = []
     while row >= 0 and column >= 0:
@@ -283,10 +285,10 @@ def _trace_back(steps: npt.NDArray[np.uint8], low: Ints, columns: int) -> Ints:
             row -= 1
             continue
         step = steps[row, at]
-        if step & 1:
+        if step == 1:
             found.append((row, column))
             row, column = row - 1, column - 1
-        elif step & 2:
+        elif step == 2:
             row -= 1
         else:
             column -= 1

@@ -9,12 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rcatools.trace.model import CATEGORICAL, COLUMNS, EventCounts, Trace, TraceWarning
+from rcatools.trace.model import CATEGORICAL, COLUMNS, EventCounts, Trace, TraceWarning, steps_table
 
 VERSION = 1  # raised whenever a reader reads more or differently
 _KEY = b"rcatools.trace"
@@ -68,8 +67,9 @@ def _trace(rows: pd.DataFrame, described: dict[str, Any]) -> Trace:
     for column in ("start", "dur"):
         rows[f"{column}_us"] = rows[f"{column}_ns"] / 1000.0
     for column in CATEGORICAL:
-        texts = pd.Index([str(text) for text in rows[column].cat.categories], dtype=object)
-        rows[column] = pd.Categorical.from_codes(rows[column].cat.codes, categories=texts)
+        values = pd.Categorical(rows[column])
+        texts = pd.Index([str(text) for text in values.categories], dtype=object)
+        rows[column] = pd.Categorical.from_codes(values.codes, categories=texts)
     good = (rows["reason"].astype(object) == "").to_numpy()
     steps = described["steps"]
     return Trace(
@@ -77,13 +77,7 @@ def _trace(rows: pd.DataFrame, described: dict[str, Any]) -> Trace:
         format=str(described["format"]),
         kernels=rows.loc[good, list(COLUMNS)].reset_index(drop=True),
         excluded=rows.loc[~good, [*COLUMNS, "reason"]].reset_index(drop=True),
-        steps=pd.DataFrame(
-            {
-                "name": np.array(steps["name"], dtype=object),
-                "start_ns": np.array(steps["start_ns"], dtype=np.int64),
-                "dur_ns": np.array(steps["dur_ns"], dtype=np.int64),
-            }
-        ),
+        steps=steps_table(list(zip(steps["name"], steps["start_ns"], steps["dur_ns"], strict=True))),
         devices={int(number): name for number, name in described["devices"].items()},
         meta=described["meta"],
         counts=EventCounts(**described["counts"]),

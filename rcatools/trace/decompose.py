@@ -189,14 +189,11 @@ def _tested(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_role(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
-    sums = [side.groupby("role")["dur_ns"].agg(["count", "sum"]) for side in (left, right)]
-    out = (
-        sums[0]
-        .join(sums[1], how="outer", lsuffix="_a", rsuffix="_b")
-        .fillna(0)
-        .astype(np.int64)
-        .reset_index()
-    )
+    sums = [
+        side.groupby("role")["dur_ns"].agg(["count", "sum"]).add_suffix(suffix)
+        for side, suffix in ((left, "_a"), (right, "_b"))
+    ]
+    out = sums[0].join(sums[1], how="outer").fillna(0).astype(np.int64).reset_index()
     frame = pd.DataFrame(
         {
             "role": out["role"],

@@ -93,23 +93,40 @@ class EventStream:
         head, buffer = self._find_list(blocks)
         self._read_head(head)
         border: re.Pattern[bytes] | None = None
+        pending = [buffer]
+        size = len(buffer)
         for block in blocks:
-            buffer += block
-            if border is None and (first := _FIRST_KEY.match(buffer)):
-                border = _border(first[1])
-            if len(buffer) < PART_BYTES or border is None:
+            pending.append(block)
+            size += len(block)
+            if size < PART_BYTES:
                 continue
-            cut = _last_border(buffer, border)
+            part = bytearray().join([b"[", *pending])
+            if border is None and (first := _FIRST_KEY.match(part, 1)):
+                border = _border(first[1])
+            cut = _last_border(part, border) if border is not None else None
             if cut is None:
-                if len(buffer) > self.source.limits.max_event_bytes:
+                if size > self.source.limits.max_event_bytes:
                     raise UnsafeInputError(
                         f"{self.source.path.name}: one event is longer than "
                         f"{self.source.limits.max_event_bytes:,} bytes; this is not a profiler trace"
                     )
                 continue
-            yield self._decode(buffer[: cut[0]], border)
-            buffer = buffer[cut[1] :]
-        yield from self._finish(buffer, border)
+            rest = bytes(part[cut[2] :])
+            yield self._decode_in_place(part, cut, border)
+            pending, size = [rest], len(rest)
+        yield from self._finish(b"".join(pending), border)
+
+    def _decode_in_place(
+        self, part: bytearray, cut: tuple[int, int, int], border: re.Pattern[bytes] | None
+    ) -> list[Event]:
+        """Decode what stands before a border; ``part`` begins with the bracket of a list."""
+        comma = part[cut[1]]
+        part[cut[1]] = ord("]")
+        try:
+            return _EVENTS.decode(memoryview(part)[: cut[1] + 1])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            part[cut[1]] = comma
+            return self._decode_one_by_one(bytes(part[1 : cut[0]]), border)
 
     def _find_list(self, blocks: Iterator[bytes]) -> tuple[bytes, bytes]:
         buffer = b""
@@ -154,7 +171,7 @@ class EventStream:
         last = _last_border(buffer, border) if border is not None else None
         if last is not None and border is not None:
             yield self._decode(buffer[: last[0]], border)
-            buffer = buffer[last[1] :]
+            buffer = buffer[last[2] :]
         tail = self._last_event(buffer)
         if tail:
             yield tail
@@ -292,11 +309,11 @@ def _lax_event(value: dict[str, Any]) -> Event:
 
 
 def _border(first_key: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb'(\}\s*),\s*(\{\s*"' + re.escape(first_key) + rb'"\s*:)')
+    return re.compile(rb'(\}\s*)(,)\s*(\{\s*"' + re.escape(first_key) + rb'"\s*:)')
 
 
-def _last_border(buffer: bytes, border: re.Pattern[bytes]) -> tuple[int, int] | None:
-    """(end of the part before, start of the event after) of the last border, or None."""
+def _last_border(buffer: bytes | bytearray, border: re.Pattern[bytes]) -> tuple[int, int, int] | None:
+    """(end of the event before, its comma, start of the event after) of the last border, or None."""
     window = 64 << 10
     while True:
         low = max(len(buffer) - window, 0)
@@ -304,7 +321,7 @@ def _last_border(buffer: bytes, border: re.Pattern[bytes]) -> tuple[int, int] | 
         for found in border.finditer(buffer, low):  # noqa: B007  the last one is wanted
             pass
         if found is not None:
-            return found.end(1), found.start(2)
+            return found.end(1), found.start(2), found.start(3)
         if low == 0:
             return None
         window *= 8
@@ -317,5 +334,5 @@ def _split(part: bytes, border: re.Pattern[bytes] | None) -> list[bytes]:
     begin = 0
     for found in border.finditer(part):
         pieces.append(part[begin : found.end(1)])
-        begin = found.start(2)
+        begin = found.start(3)
     return [*pieces, part[begin:]]

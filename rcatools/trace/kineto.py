@@ -12,9 +12,9 @@ import pandas as pd
 from rcatools.errors import InputError
 from rcatools.trace.events import EventStream
 from rcatools.trace.kineto_events import Collector, is_launch
-from rcatools.trace.model import NO_TIME, EventCounts, Trace, TraceWarning, activity_table
+from rcatools.trace.model import NO_TIME, EventCounts, Trace, TraceWarning, activity_table, steps_table
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
-from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
+from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits, collection_paused
 
 _META_KEYS = (
     "schemaVersion",
@@ -50,8 +50,9 @@ def read_kineto(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     """
     stream = EventStream(ByteSource(path, limits))
     found = Collector()
-    for part in stream.parts():
-        found.add(part)
+    with collection_paused():
+        for part in stream.parts():
+            found.add(part)
     if not found.events and stream.dropped and not stream.source.truncated:
         raise InputError(f"{path.name}: its list holds no trace events; give a trace of torch.profiler")
     return _build(path, stream, found)
@@ -82,22 +83,16 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
             "launch_ns": np.where(launch_ns == NO_TIME, NO_TIME, launch_ns - origin),
             "grid": found.grid,
             "block": found.block,
-            "op": [operation.name for operation in operations],
-            "shapes": [operation.shapes for operation in operations],
-            "dtypes": [operation.dtypes for operation in operations],
-            "bytes": found.bytes,
+            "op": [operation[0] for operation in operations],
+            "shapes": [operation[1] for operation in operations],
+            "dtypes": [operation[2] for operation in operations],
+            "bytes": found.moved,
         },
         size,
     )
     host = (found.host_start - origin, found.host_end - origin) if found.host_events else None
     kept, excluded = separate_impossible(table, host)
-    steps = pd.DataFrame(
-        {
-            "name": [name for name, _, _ in found.steps],
-            "start_ns": np.array([start - origin for _, start, _ in found.steps], dtype=np.int64),
-            "dur_ns": np.array([duration for _, _, duration in found.steps], dtype=np.int64),
-        }
-    ).sort_values("start_ns", ignore_index=True)
+    steps = steps_table([(name, start - origin, duration) for name, start, duration in found.steps])
     meta = {key: stream.header[key] for key in _META_KEYS if key in stream.header}
     meta["backend"] = _backend(stream.header, found)
     meta["origin_ns"] = origin

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, NamedTuple
 
 from rcatools.trace.events import Event
@@ -49,16 +51,17 @@ def time_ns(text: bytes) -> int | None:
 
 
 class Operation(NamedTuple):
-    """A framework operation: shapes and types as JSON text, interval in nanoseconds."""
+    """A framework operation as the file wrote it: JSON texts of shapes, types, start and duration."""
 
     name: str
-    shapes: str
-    dtypes: str
-    start: int
-    end: int
+    shapes: bytes
+    dtypes: bytes
+    start: bytes
+    duration: bytes
 
 
-NO_OPERATION = Operation("", "", "", 0, 0)
+NO_OPERATION = ("", "", "")
+HOST_SAMPLING = 64  # one of so many operations tells how far the host's activity reaches
 
 
 @dataclass
@@ -75,7 +78,7 @@ class Collector:
     external: list[int] = field(default_factory=list)
     grid: list[str] = field(default_factory=list)
     block: list[str] = field(default_factory=list)
-    bytes: list[int] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)
     launches: dict[int, tuple[str, int]] = field(default_factory=dict)
     operations: dict[int, Operation] = field(default_factory=dict)
     steps: list[tuple[str, int, int]] = field(default_factory=list)
@@ -84,35 +87,37 @@ class Collector:
     host_events: int = 0
     events: int = 0
     bad_time: int = 0
-    texts: dict[Any, str] = field(default_factory=dict)
+    texts: dict[bytes, str] = field(default_factory=dict)
+    _taking: dict[str, Callable[[Event], None] | None] = field(default_factory=dict)
 
     def add(self, part: list[Event]) -> None:
+        """Take what is of use from a part of the file."""
         self.events += len(part)
+        taking = self._taking
         for event in part:
-            if event.ph != "X":
-                continue
-            category = event.cat.lower()
-            if category in GPU_CATEGORIES:
-                self._gpu(event, GPU_CATEGORIES[category])
-            elif category in LAUNCH_CATEGORIES:
-                self._launch(event)
-            elif category in OPERATION_CATEGORIES:
-                self._operation(event)
-            elif category == "user_annotation":
-                self._step(event)
+            if event.ph == "X":
+                category = event.cat
+                if category not in taking:
+                    taking[category] = self._taker(category.lower())
+                take = taking[category]
+                if take is not None:
+                    take(event)
 
-    def text(self, raw: Any) -> str:
-        """The text of a raw value, each distinct one kept once."""
-        key = bytes(raw)
-        if key not in self.texts:
-            self.texts[key] = b"".join(key.split()).decode("utf-8", "replace").strip("[]") if key else ""
-        return self.texts[key]
+    def _taker(self, category: str) -> Callable[[Event], None] | None:
+        if category in GPU_CATEGORIES:
+            return partial(self._gpu, kind=GPU_CATEGORIES[category])
+        if category in LAUNCH_CATEGORIES:
+            return self._launch
+        if category in OPERATION_CATEGORIES:
+            return self._operation
+        return self._step if category == "user_annotation" else None
 
-    def raw_text(self, raw: Any) -> str:
-        key = ("raw", bytes(raw))
-        if key not in self.texts:
-            self.texts[key] = b"".join(key[1].split()).decode("utf-8", "replace")
-        return self.texts[key]
+    def text(self, raw: bytes) -> str:
+        """JSON text without blanks, each distinct one kept once."""
+        known = self.texts.get(raw)
+        if known is None:
+            known = self.texts[raw] = b"".join(raw.split()).decode("utf-8", "replace")
+        return known
 
     def _gpu(self, event: Event, kind: str) -> None:
         start, duration = time_ns(bytes(event.ts)), time_ns(bytes(event.dur))
@@ -130,51 +135,56 @@ class Collector:
         self.stream.append(_number(bytes(event.tid)) if stream == NO_ID else stream)
         self.correlation.append(_number(args.correlation) if args else NO_ID)
         self.external.append(_number(args.external_id) if args else NO_ID)
-        self.bytes.append(_number(args.bytes) if args else NO_ID)
-        self.grid.append(self.text(args.grid) if args else "")
-        self.block.append(self.text(args.block) if args else "")
+        self.moved.append(_number(args.bytes) if args else NO_ID)
+        self.grid.append(self.text(bytes(args.grid)).strip("[]") if args else "")
+        self.block.append(self.text(bytes(args.block)).strip("[]") if args else "")
 
     def _launch(self, event: Event) -> None:
         start = time_ns(bytes(event.ts))
-        self._host(start, time_ns(bytes(event.dur)))
         number = _number(event.args.correlation) if event.args else NO_ID
         if number != NO_ID:
             self.launches[number] = (event.name, NO_TIME if start is None else start)
+        if start is not None:
+            self._host(start, start)
 
     def _operation(self, event: Event) -> None:
-        start, duration = time_ns(bytes(event.ts)), time_ns(bytes(event.dur))
-        self._host(start, duration)
+        """Keep the texts only: few operations launch something, and only those are looked at later."""
+        start = bytes(event.ts)
         args = event.args
-        number = _number(args.external_id) if args else NO_ID
-        if number != NO_ID and args is not None and start is not None:
-            self.operations[number] = Operation(
-                event.name,
-                self.raw_text(args.dims),
-                self.raw_text(args.types),
-                start,
-                start + (duration or 0),
+        if args is not None and type(args.external_id) is int:
+            self.operations[args.external_id] = Operation(
+                event.name, bytes(args.dims), bytes(args.types), start, bytes(event.dur)
             )
+        if self.host_events == 0 or len(self.operations) % HOST_SAMPLING == 0:
+            moment = time_ns(start)
+            if moment is not None:
+                self._host(moment, moment)
 
     def _step(self, event: Event) -> None:
         start, duration = time_ns(bytes(event.ts)), time_ns(bytes(event.dur))
-        self._host(start, duration)
-        if start is not None and duration is not None and STEP_NAME.match(event.name):
-            self.steps.append((event.name, start, duration))
-
-    def _host(self, start: int | None, duration: int | None) -> None:
         if start is None:
             return
+        self._host(start, start + max(duration or 0, 0))
+        if duration is not None and STEP_NAME.match(event.name):
+            self.steps.append((event.name, start, duration))
+
+    def _host(self, start: int, end: int) -> None:
         self.host_events += 1
         self.host_start = min(self.host_start, start)
-        self.host_end = max(self.host_end, start + max(duration or 0, 0))
+        self.host_end = max(self.host_end, end)
 
-    def operation_of(self, number: int, launched: int) -> Operation:
-        """The operation with a kernel's external id, if the launch lies inside it.
+    def operation_of(self, number: int, launched: int) -> tuple[str, str, str]:
+        """Name, shapes and types of the operation with a kernel's external id, if the launch lies inside it.
 
         Older files repeat the correlation number in "External id"; it may then hit an unrelated operation.
         """
-        operation = self.operations.get(number, NO_OPERATION)
-        return operation if operation.start <= launched <= operation.end else NO_OPERATION
+        operation = self.operations.get(number)
+        if operation is None or launched == NO_TIME:
+            return NO_OPERATION
+        start, duration = time_ns(operation.start), time_ns(operation.duration)
+        if start is None or not start <= launched <= start + (duration or 0):
+            return NO_OPERATION
+        return operation.name, self.text(operation.shapes), self.text(operation.dtypes)
 
 
 def is_launch(name: str) -> bool:

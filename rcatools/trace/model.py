@@ -136,10 +136,16 @@ def categorical(values: Sequence[Any] | np.ndarray[Any, Any]) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=object))
 
 
-def no_steps() -> pd.DataFrame:
-    """The table of steps of a format that has none."""
-    empty = np.zeros(0, dtype=np.int64)
-    return pd.DataFrame({"name": np.zeros(0, dtype=object), "start_ns": empty, "dur_ns": empty})
+def steps_table(steps: Sequence[tuple[str, int, int]] = ()) -> pd.DataFrame:
+    """Annotated steps in order: name, start_ns, dur_ns."""
+    ordered = sorted(steps, key=lambda step: step[1])
+    return pd.DataFrame(
+        {
+            "name": np.array([name for name, _, _ in ordered], dtype=object),
+            "start_ns": np.array([start for _, start, _ in ordered], dtype=np.int64),
+            "dur_ns": np.array([duration for _, _, duration in ordered], dtype=np.int64),
+        }
+    )
 
 
 def lanes(table: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:

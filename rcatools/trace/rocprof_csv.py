@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rcatools.errors import InputError
-from rcatools.trace.model import NO_ID, EventCounts, Trace, TraceWarning, activity_table, no_steps
+from rcatools.trace.model import NO_ID, EventCounts, Trace, TraceWarning, activity_table, steps_table
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
 
@@ -117,7 +117,7 @@ def read_rocprof_csv(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         format="rocprofv3-csv",
         kernels=kept,
         excluded=excluded,
-        steps=no_steps(),
+        steps=steps_table(),
         devices=_csv_device_names(path, table["device"].unique()),
         meta={"backend": "rocm", "columns": len(header), "origin_ns": origin},
         counts=EventCounts(events=rows.total, dropped=rows.dropped, excluded=len(excluded)),

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from rcatools.errors import InputError
-from rcatools.trace.model import NO_ID, NO_TIME, EventCounts, Trace, activity_table, no_steps
+from rcatools.trace.model import NO_ID, NO_TIME, EventCounts, Trace, activity_table, steps_table
 from rcatools.trace.rocprof_csv import NO_GPU, no_launches
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
@@ -162,7 +162,7 @@ def read_rocprof_json(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         format="rocprofv3-json",
         kernels=kept,
         excluded=excluded,
-        steps=no_steps(),
+        steps=steps_table(),
         devices={device: names.get(device) for device in sorted(used)},
         meta={"backend": "rocm", "processes": len(document.processes), "origin_ns": origin},
         counts=EventCounts(events=size, excluded=len(excluded)),

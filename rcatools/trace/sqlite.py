@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from rcatools.errors import InputError, UnsafeInputError
-from rcatools.trace.model import NO_ID, NO_TIME, EventCounts, Trace, TraceWarning, activity_table, no_steps
+from rcatools.trace.model import NO_ID, NO_TIME, EventCounts, Trace, TraceWarning, activity_table, steps_table
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, Limits
 
@@ -112,7 +112,7 @@ class _Columns:
             format=form,
             kernels=kept,
             excluded=excluded,
-            steps=no_steps(),
+            steps=steps_table(),
             devices={device: devices.get(device) for device in used},
             meta={"backend": "rocm" if form == "rocpd" else "cuda", "origin_ns": origin},
             counts=EventCounts(
@@ -208,7 +208,9 @@ def _read_nsys(path: Path, database: sqlite3.Connection, names: set[str]) -> Tra
         ]
         if severe:
             said = re.sub(r"/\S+", "[path]", " ".join(" ".join(severe).split()))  # paths may name people
-            warnings.append(TraceWarning("profiler_diagnostics", f"the profiler reported: {said[:400]}", len(severe)))
+            warnings.append(
+                TraceWarning("profiler_diagnostics", f"the profiler reported: {said[:400]}", len(severe))
+            )
     return columns.trace(path, "nsys", devices, warnings)
 
 

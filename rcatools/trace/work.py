@@ -56,10 +56,12 @@ def _work(op: str, shapes: str, dtypes: str, role: str) -> Work | None:
     if model is None or model[0] != role:
         return None
     try:
-        sizes = [_shape(entry) for entry in json.loads(shapes)]
-        types = [str(entry) for entry in json.loads(dtypes)]
-    except (ValueError, TypeError):
+        entries, kinds = json.loads(shapes), json.loads(dtypes)
+    except (ValueError, RecursionError):
         return None
+    if not isinstance(entries, list) or not isinstance(kinds, list):
+        return None
+    sizes, types = [_shape(entry) for entry in entries], [str(kind) for kind in kinds]
     tensors = [(size, kind) for size, kind in zip(sizes, types, strict=False) if kind in _SIZES]
     if not tensors:
         return None

@@ -13,6 +13,7 @@ from rcatools.recording.tables.names import listed
 
 _IDENTITY = ("metric", "workload", "arm", "machine", "day", "block", "run", "sample", "order")
 SUSPICIOUS_FACTOR = 200.0
+WIDEST_SPAN = 12.0
 Codes = NDArray[np.int64]
 
 
@@ -74,8 +75,10 @@ def without_duplicates(frame: pd.DataFrame, excluded: Counter[str]) -> tuple[pd.
     return (frame[keep].reset_index(drop=True) if copies else frame), notes
 
 
-def check_scale(frame: pd.DataFrame) -> None:
+def check_scale(frame: pd.DataFrame, any_scale: bool = False) -> None:
     """Refuse values of one metric and workload that fall into two lots a power of 1,000 apart: mixed units.
+
+    With ``any_scale`` only a span of more than twelve orders of magnitude is refused, which no comparison has.
 
     Raises:
         InputError: with the two levels and how many values each has.
@@ -84,8 +87,17 @@ def check_scale(frame: pd.DataFrame) -> None:
     codes = pd.factorize(place)[0]
     logs = np.log10(frame["value"].to_numpy(dtype=float))
     table = pd.Series(logs).groupby(codes).agg(["min", "max"])
-    suspicious = np.flatnonzero((table["max"] - table["min"]).to_numpy() > np.log10(SUSPICIOUS_FACTOR))
-    for group in suspicious:
+    span = (table["max"] - table["min"]).to_numpy()
+    if span.max(initial=0.0) > WIDEST_SPAN:
+        group = int(np.argmax(span))
+        low, high = 10.0 ** float(table["min"].iloc[group]), 10.0 ** float(table["max"].iloc[group])
+        raise InputError(
+            f"values from {low:.3g} to {high:.3g} in one comparison cannot be one quantity; check them"
+        )
+    if any_scale:
+        return
+    suspicious = np.flatnonzero(span > np.log10(SUSPICIOUS_FACTOR))
+    for group in suspicious.tolist():
         values = np.sort(logs[codes == group])
         steps = np.diff(values)
         cut = int(np.argmax(steps))

@@ -52,6 +52,10 @@ def to_rows(sheet: Sheet, roles: Roles, request: Request) -> Rows:
         rows = _summary(sheet, roles, keys)
     else:
         rows = _long(sheet, roles, keys)
+    if "order" in roles.keys and "order" not in rows.frame.columns:
+        rows.notes.append(
+            f"column {roles.keys['order']!r} holds neither numbers nor times; the order stays unknown"
+        )
     _apply_units(rows, sheet.source)
     return rows
 
@@ -62,7 +66,10 @@ def _key_columns(sheet: Sheet, roles: Roles) -> pd.DataFrame:
     if roles.arm is not None:
         out["arm"] = _text(frame[roles.arm])
     for role, column in roles.keys.items():
-        out[role] = _order(frame[column], column, sheet.source) if role == "order" else _text(frame[column])
+        if role != "order":
+            out[role] = _text(frame[column])
+        elif (order := _order(frame[column])) is not None:
+            out[role] = order
     if len(roles.workload) == 1:
         out["workload"] = _text(frame[roles.workload[0]])
     elif roles.workload:
@@ -85,8 +92,8 @@ def _text(column: pd.Series) -> pd.Series:
     return texts.where(texts != "", None)
 
 
-def _order(column: pd.Series, name: str, source: str) -> pd.Series:
-    """Positions in time as numbers; dates and times become seconds."""
+def _order(column: pd.Series) -> pd.Series | None:
+    """Positions in time as numbers; dates and times become seconds; None where it is neither."""
     if pd.api.types.is_numeric_dtype(column):
         return column.astype(float)
     texts = column.astype(str)
@@ -94,12 +101,7 @@ def _order(column: pd.Series, name: str, source: str) -> pd.Series:
     if numbers.notna().all():
         return numbers.astype(float)
     times = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
-    if times.isna().any():
-        bad = texts[times.isna()].iloc[0]
-        raise InputError(
-            f"column {name!r} of {source}: {bad[:40]!r} is neither a number nor an ISO date and time"
-        )
-    return (times - times.min()).dt.total_seconds()
+    return None if times.isna().any() else (times - times.min()).dt.total_seconds()
 
 
 def _numbers(sheet: Sheet, column: str) -> Numbers:

@@ -15,7 +15,7 @@ from rcatools.recording.tables import clean
 from rcatools.recording.tables.convert import Rows, to_rows
 from rcatools.recording.tables.files import read_sheet
 from rcatools.recording.tables.model import Request, Sheet, Table
-from rcatools.recording.tables.names import listed, more_is_better, plain
+from rcatools.recording.tables.names import listed, more_is_better, plain, statistic_of
 from rcatools.recording.tables.roles import Roles, decide_roles
 
 Source = tuple[str | None, Path]
@@ -194,8 +194,7 @@ def _merged(parts: list[Rows], request: Request, name: str, notes: list[str]) ->
     if not summary:
         frame, copies = clean.without_duplicates(frame, excluded)
         notes += copies
-    if not request.any_scale and not summary:
-        clean.check_scale(frame)
+    clean.check_scale(frame, any_scale=request.any_scale or summary)
     higher, direction_notes = _directions(frame, units, request, parts[0].value_name)
     return Table(
         frame=frame,
@@ -225,7 +224,7 @@ def _directions(
             higher[metric] = bool(hint)
             if hint:
                 notes.append(f"{name or unit!r}: more is better, by its name")
-            elif hint is None and plain(name) not in ("", "value"):
+            elif hint is None and plain(name) not in ("", "value") and statistic_of(name)[1]:
                 guessed.append(name)
         elif len(metrics) > 1 and hint is not None and hint != said:
             higher[metric] = hint
