@@ -79,6 +79,9 @@ if [ -z "$before" ] && [ "$TORCH" != none ] && ! imports_torch "$VENV/bin/python
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" $TORCH
 fi
 
+# Notebooks name the kernel "python3": make it this environment's Python, whatever kernels the user has elsewhere.
+"$VENV/bin/python" -m ipykernel install --sys-prefix --name python3 >/dev/null 2>&1
+
 after=$(torch_version "$VENV/bin/python")
 if [ -n "$before" ] && [ "$before" != "$after" ]; then
     rm -rf "$VENV"
