@@ -9,6 +9,7 @@
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.ready
+RUFF   = $(if $(wildcard $(BIN)/ruff),$(BIN)/ruff,ruff)
 INVESTIGATION ?= capture-stream
 OUT   ?= report
 ARGS  ?=
@@ -36,12 +37,12 @@ test-serving: $(STAMP)
 	@$(BIN)/python -m pytest -m serving $(TESTS)
 
 lab: $(STAMP)
-	@$(BIN)/jupyter lab notebooks
+	@$(BIN)/python -m jupyterlab notebooks
 
 lint: $(STAMP)
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(RUFF) check .
+	@$(RUFF) format --check .
+	@$(BIN)/python -m mypy
 
 bench: $(STAMP)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

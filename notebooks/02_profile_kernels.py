@@ -34,10 +34,11 @@ case = session.open_case(investigation, recordings, margin=margin, drop_arms=dro
 # %% [markdown]
 # ## Kernels alone
 #
-# Each kernel timed by itself in every arm. A cause that makes memory slower must show here, on the bandwidth-bound ones.
+# Each kernel timed by itself in every arm. Slower memory shows on the bandwidth-bound ones in proportion to their duration; a fixed cost between kernels is the same for all.
 
 # %%
 case.show(figures.kernels(case.document, case.margin))
+case.show(figures.kernel_differences(case.document))
 case.show(present.kernels(case.document).head(top))
 
 # %% [markdown]

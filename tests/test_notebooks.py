@@ -23,7 +23,8 @@ from rcatools.batch import pipeline
 from rcatools.batch.parameters import read_parameters
 from rcatools.cli import main
 from rcatools.report import document
-from rcatools.report.answers import ANSWERS, QUESTIONS
+from rcatools.report.answers import ANSWERS
+from rcatools.report.questions import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

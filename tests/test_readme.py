@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rcatools.cli.app import COMMANDS, main, new_parser
-from rcatools.report.answers import QUESTIONS
+from rcatools.report.questions import QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

@@ -15,6 +15,7 @@ import synthetic_worlds as worlds
 from rcatools.errors import InputError, UnknownNameError
 from rcatools.recording import open_recording
 from rcatools.report import document, evidence, locate
+from rcatools.report.inputs import inputs
 from rcatools.report.measured import load_measured, measure_tables
 
 ARMS = ("off", "off_again", "side", "side_gc", "clear_blas", "current", "pad_untracked", "touch_stream",
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gathered(folder: Path) -> evidence.Evidence:
-    return evidence.gather(evidence.inputs("capture-stream", [folder]))
+    return evidence.gather(inputs("capture-stream", [folder]))
 
 
 def test_blocks_are_medians_of_runs(folder: Path, gathered: evidence.Evidence) -> None:
@@ -50,7 +51,7 @@ def test_the_document_has_the_form_of_a_verdict(gathered: evidence.Evidence) -> 
 def test_evidence_is_read_back_only_for_the_same_inputs(
     folder: Path, gathered: evidence.Evidence, tmp_path: Path
 ) -> None:
-    asked = evidence.inputs("capture-stream", [folder])
+    asked = inputs("capture-stream", [folder])
     gathered.save(tmp_path, asked.key())
     again = evidence.load(tmp_path, asked.key())
     assert again is not None
@@ -61,8 +62,8 @@ def test_evidence_is_read_back_only_for_the_same_inputs(
         assert list(before.columns) == list(after.columns)
         assert len(before) == len(after)
     for other in (
-        evidence.inputs("capture-stream", [folder], margin=0.2),
-        evidence.inputs("capture-stream", [folder], drop_arms=["side_gc"]),
+        inputs("capture-stream", [folder], margin=0.2),
+        inputs("capture-stream", [folder], drop_arms=["side_gc"]),
     ):
         assert evidence.load(tmp_path, other.key()) is None
     assert evidence.load(tmp_path / "absent", asked.key()) is None
@@ -71,21 +72,21 @@ def test_evidence_is_read_back_only_for_the_same_inputs(
 def test_a_changed_recording_is_judged_anew(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "synthetic"
     shutil.copytree(folder, copy)
-    before = evidence.inputs("capture-stream", [copy]).key()
+    before = inputs("capture-stream", [copy]).key()
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps({**manifest, "created_utc": "2026-12-02T00:00:00Z"}))
-    assert evidence.inputs("capture-stream", [copy]).key() != before
+    assert inputs("capture-stream", [copy]).key() != before
 
 
 def test_a_wider_margin_moves_verdicts(folder: Path, gathered: evidence.Evidence) -> None:
-    wide = evidence.gather(evidence.inputs("capture-stream", [folder], margin=0.9))
+    wide = evidence.gather(inputs("capture-stream", [folder], margin=0.9))
     assert wide.facts.margin == 0.9
     assert gathered.facts.margin != 0.9
     assert any("margin" in text for text in wide.document["warnings"])
 
 
 def test_a_dropped_arm_is_gone_everywhere_and_told(folder: Path) -> None:
-    less = evidence.gather(evidence.inputs("capture-stream", [folder], drop_arms=["side_gc", "touch_stream"]))
+    less = evidence.gather(inputs("capture-stream", [folder], drop_arms=["side_gc", "touch_stream"]))
     assert not {"side_gc", "touch_stream"} & {item["arm"] for item in less.document["arms"]}
     assert not {"side_gc", "touch_stream"} & set(less.measured.blocks["arm"])
     assert any("judged without side_gc, touch_stream" in text for text in less.document["warnings"])
@@ -101,14 +102,14 @@ def test_a_dropped_arm_is_gone_everywhere_and_told(folder: Path) -> None:
 )
 def test_wrong_settings_are_refused(folder: Path, changes: dict, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        evidence.gather(evidence.inputs("capture-stream", [folder], **changes))
+        evidence.gather(inputs("capture-stream", [folder], **changes))
 
 
 def test_unknown_names_tell_the_near_one(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'capture-stream'"):
-        evidence.inputs("capture-steam")
+        inputs("capture-steam")
     with pytest.raises(InputError, match="no recording at"):
-        evidence.inputs("capture-stream", [str(tmp_path / "absent")])
+        inputs("capture-stream", [str(tmp_path / "absent")])
 
 
 def test_a_recording_of_another_investigation_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_a_recording_of_another_investigation_is_refused(folder: Path, tmp_path:
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps({**manifest, "investigation": "vime-decode"}))
     with pytest.raises(InputError, match="run 'rcatools report vime-decode'"):
-        evidence.gather(evidence.inputs("capture-stream", [copy]))
+        evidence.gather(inputs("capture-stream", [copy]))
 
 
 def test_damaged_snapshots_and_traces_are_counted_not_raised(folder: Path, tmp_path: Path) -> None:

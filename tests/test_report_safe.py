@@ -162,6 +162,13 @@ def test_ordinary_words_are_no_names() -> None:
     assert safe.harmless(document)["title"] == "the root cause on this host"
 
 
+def test_settings_that_end_like_personal_ones_teach_no_names() -> None:
+    document = {"settings": {"CUDA_HOME": "/usr/local/cuda", "MASTER_HOST_COUNT": "two"}, "backend": "cuda"}
+    shown = safe.harmless(document)
+    assert shown["backend"] == "cuda"
+    assert shown["settings"]["CUDA_HOME"] == "…/cuda"
+
+
 @given(TEXTS)
 def test_mermaid_labels_hold_no_syntax(text: str) -> None:
     assert not re.search(r'["<>;`#&\[\]{}|]', safe.mermaid(text))

@@ -45,6 +45,19 @@ fi
 if [ ! -x "$VENV/bin/python" ] || ! usable "$VENV/bin/python"; then
     rm -rf "$VENV"
     "$python" -m venv "${options[@]}" "$VENV"
+    if [ -n "$before" ]; then
+        # A Python that is itself inside an environment shares only what lies below that environment: name its
+        # packages too. pip then finds them installed and, as they lie elsewhere, never touches them.
+        "$python" - "$VENV" <<'EOF'
+import pathlib, subprocess, sys, sysconfig
+if sys.prefix != sys.base_prefix:
+    venv = pathlib.Path(sys.argv[1])
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    target = subprocess.check_output([venv / "bin" / "python", "-c", ask], text=True).strip()
+    paths = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    (pathlib.Path(target) / "_parent_environment.pth").write_text("\n".join(paths) + "\n")
+EOF
+    fi
 fi
 
 constraints=$VENV/constraints.txt
@@ -66,10 +79,14 @@ if [ -z "$before" ] && [ "$TORCH" != none ] && ! imports_torch "$VENV/bin/python
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" $TORCH
 fi
 
+# Notebooks name the kernel "python3": make it this environment's Python, whatever kernels the user has elsewhere.
+"$VENV/bin/python" -m ipykernel install --sys-prefix --name python3 >/dev/null 2>&1
+
 after=$(torch_version "$VENV/bin/python")
 if [ -n "$before" ] && [ "$before" != "$after" ]; then
     rm -rf "$VENV"
-    fail "installing would have changed torch $before to $after; nothing was kept. Please report the list: pip list"
+    fail "installing would have changed torch $before to ${after:-none}, so nothing was kept; set PYTHON to the" \
+         "Python that imports torch, or TORCH=none to go without one"
 fi
 if [ -n "$after" ]; then echo "$after" >"$VENV/torch-version"; else rm -f "$VENV/torch-version"; fi
 echo "setup: ready in $VENV (torch ${after:-none})"

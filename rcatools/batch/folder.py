@@ -22,6 +22,7 @@ OURS = (
     "evidence",
     "results",
     "logs",
+    "live",
 )
 _KEPT = {PREVIOUS, "recordings", ".lock"}
 

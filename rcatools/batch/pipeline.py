@@ -1,28 +1,35 @@
-"""The whole way from recordings to a report folder: measure, judge, run the notebooks, render."""
+"""The whole way from recordings to a report folder: measure, judge, run the notebooks, render.
+
+The live check measures in a process of its own while this one imports what judging needs; nothing else
+runs beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rcatools.batch.folder import recording_name, report_folder
-from rcatools.batch.notebook import NotebookJob, NotebookRun
 from rcatools.batch.parameters import distribute, read_parameters
-from rcatools.batch.run import run_notebooks
 from rcatools.batch.status import Status
 from rcatools.errors import InputError, RunError
 from rcatools.recording.writer import write_bytes, write_json
-from rcatools.report import bundle, findings, live, page
-from rcatools.report.answers import QUESTIONS
-from rcatools.report.evidence import FOLDER, Evidence, Inputs, gather, inputs
+from rcatools.report import live
+from rcatools.report.inputs import Inputs, inputs
 from rcatools.report.locate import checkout, investigation_folder
-from rcatools.report.session import RESULTS
+from rcatools.report.questions import QUESTIONS
+
+if TYPE_CHECKING:
+    from rcatools.batch.notebook import NotebookJob, NotebookRun
+    from rcatools.report.evidence import Evidence
 
 NOTEBOOKS = tuple(QUESTIONS)
 RESERVED = {"investigation": "the first argument", "recordings": "--recording", "out": "--out"}
 NOTEBOOK_LIMIT_S = 600.0
+FILES = ("findings.md", "report.html", "report.zip", "verdict.json", "status.json")
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,24 @@ class ReportResult:
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """A checked call: the notebooks, their parameters, and what changes the judgement itself."""
+
+    options: ReportOptions
+    books: Mapping[str, Path]
+    values: Mapping[str, Mapping[str, Any]]
+
+    def asked(self, recordings: Sequence[str]) -> Inputs:
+        together = {name: value for book in self.values.values() for name, value in book.items()}
+        return inputs(
+            self.options.investigation,
+            recordings,
+            margin=together.get("margin") or None,
+            drop_arms=tuple(together.get("drop_arms") or ()),
+        )
+
+
 def run_report(options: ReportOptions, say: Say = lambda text: None) -> ReportResult:
     """Make a report folder.
 
@@ -73,18 +98,11 @@ def run_report(options: ReportOptions, say: Say = lambda text: None) -> ReportRe
         InputError: a wrong call or input; nothing was run then.
         RunError: the live measurement failed; the status file says so.
     """
-    books = {name: notebook_path(name) for name in NOTEBOOKS}
-    values = _parameters(books, options.parameters)
-    if options.live and options.recordings:
-        raise InputError("--live and --recording exclude each other: give one of them")
-    investigation_folder(options.investigation)
-    settings = _settings(values)
-    if not options.live:
-        inputs(options.investigation, options.recordings, **settings)
+    plan = _check(options)
     with report_folder(options.out) as folder:
-        status = Status(folder / "status.json", books, {"investigation": options.investigation})
+        status = Status(folder / "status.json", plan.books, {"investigation": options.investigation})
         try:
-            return _run(options, folder, status, books, values, settings, say)
+            return _run(plan, folder, status, say)
         except BaseException as error:
             if status.state == "running":
                 status.note_error(str(error) or type(error).__name__)
@@ -92,47 +110,19 @@ def run_report(options: ReportOptions, say: Say = lambda text: None) -> ReportRe
             raise
 
 
-def _run(
-    options: ReportOptions,
-    folder: Path,
-    status: Status,
-    books: Mapping[str, Path],
-    values: Mapping[str, Mapping[str, Any]],
-    settings: Mapping[str, Any],
-    say: Say,
-) -> ReportResult:
-    live_note: dict[str, Any] | None = None
-    if options.live:
-        recordings: Sequence[str] = [str(_measure_all(options, folder, say))]
-    else:
-        recordings = options.recordings
-        if options.check_live:
-            live_note = _check_live(options, folder, say)
-    asked = inputs(options.investigation, recordings, **settings)
-    say("judging " + ", ".join(path.name for path in asked.recordings))
-    evidence = gather(asked)
-    if live_note:
-        evidence.document["live"] = live_note
-    if options.live:
-        evidence.document["reproduce"] = f"rcatools report {options.investigation} --live"
-    evidence.save(folder / FOLDER, asked.key())
-    _render(folder, evidence)
-    say(f"running {len(books)} notebooks")
-    jobs = [_job(name, path, folder, asked, values) for name, path in books.items()]
-    runs = run_notebooks(jobs, status, workers=options.workers, progress=lambda run: say(_describe(run)))
-    failures = tuple(f"{run.name}: {run.error}" for run in runs if run.state != "done")
-    if failures:
-        evidence.document["warnings"] = [
-            *evidence.document["warnings"],
-            *(f"notebook {text}" for text in failures),
-        ]
-        _render(folder, evidence)
-    bundle.write_bundle(folder, folder / "report.zip", {"status.json": status.final_bytes()})
-    state = status.finish()
-    effect = evidence.document["effect"]
-    return ReportResult(
-        folder, state, str(evidence.document["answer"]), effect["verdict"] if effect else None, failures
-    )
+def _check(options: ReportOptions) -> _Plan:
+    if options.live and options.recordings:
+        raise InputError("--live and --recording exclude each other: give one of them")
+    for name in options.parameters:
+        if name in RESERVED:
+            raise InputError(f"parameter {name!r} is set by {RESERVED[name]}")
+    investigation_folder(options.investigation)
+    books = {name: notebook_path(name) for name in NOTEBOOKS}
+    by_file = distribute([read_parameters(path) for path in books.values()], options.parameters)
+    plan = _Plan(options, books, {name: by_file[path.name] for name, path in books.items()})
+    if not options.live:
+        plan.asked(options.recordings)
+    return plan
 
 
 def notebook_path(name: str) -> Path:
@@ -140,18 +130,45 @@ def notebook_path(name: str) -> Path:
     return checkout() / "notebooks" / f"{name}.ipynb"
 
 
-def _parameters(books: Mapping[str, Path], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    for name in given:
-        if name in RESERVED:
-            raise InputError(f"parameter {name!r} is set by {RESERVED[name]}")
-    by_file = distribute([read_parameters(path) for path in books.values()], given)
-    return {name: by_file[path.name] for name, path in books.items()}
+def _run(plan: _Plan, folder: Path, status: Status, say: Say) -> ReportResult:
+    options = plan.options
+    with ThreadPoolExecutor(1) as pool:
+        checking = None
+        if options.check_live and not options.live:
+            say("live check: a few blocks on this machine")
+            checking = pool.submit(_measure_short, options, folder)
+        from rcatools.batch.run import run_notebooks
+        from rcatools.report import bundle, livecheck
+        from rcatools.report.evidence import FOLDER, gather
 
-
-def _settings(values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The parameters that change the judgement itself."""
-    together = {name: value for book in values.values() for name, value in book.items()}
-    return {"margin": together.get("margin") or None, "drop_arms": tuple(together.get("drop_arms") or ())}
+        recordings = [str(_measure_all(options, folder, say))] if options.live else options.recordings
+        asked = plan.asked(recordings)
+        note = livecheck.check(options.investigation, checking.result())[1] if checking else None
+    say("judging " + ", ".join(path.name for path in asked.recordings))
+    evidence = gather(asked)
+    if note:
+        evidence.document["live"] = note
+    if options.live:
+        evidence.document["reproduce"] = f"rcatools report {options.investigation} --live"
+    evidence.save(folder / FOLDER, asked.key())
+    _render(folder, evidence)
+    say(f"running {len(plan.books)} notebooks")
+    runs = run_notebooks(
+        [_job(name, path, folder, asked, plan.values[name]) for name, path in plan.books.items()],
+        status,
+        workers=options.workers,
+        progress=lambda run: say(_describe(run)),
+    )
+    failures = tuple(f"{run.name}: {run.error}" for run in runs if run.state != "done")
+    if failures:
+        told = [f"notebook {text}" for text in failures]
+        evidence.document["warnings"] = [*evidence.document["warnings"], *told]
+        _render(folder, evidence)
+    bundle.write_bundle(folder, folder / "report.zip", {"status.json": status.final_bytes()})
+    state = status.finish()
+    effect = evidence.document["effect"]
+    verdict = effect["verdict"] if effect else None
+    return ReportResult(folder, state, str(evidence.document["answer"]), verdict, failures)
 
 
 def _measure_all(options: ReportOptions, folder: Path, say: Say) -> Path:
@@ -170,45 +187,44 @@ def _measure_all(options: ReportOptions, folder: Path, say: Say) -> Path:
     return run.folder
 
 
-def _check_live(options: ReportOptions, folder: Path, say: Say) -> dict[str, Any]:
-    say("live check: a few blocks on this machine")
-    run = live.measure(
+def _measure_short(options: ReportOptions, folder: Path) -> live.LiveRun:
+    return live.measure(
         options.investigation,
-        recording_name(folder, f"{Path(options.investigation).name}-check"),
+        folder / "live" / f"{Path(options.investigation).name}-check",
         device=options.device,
         arms=live.SHORT_ARMS,
         options=live.SHORT,
         log=folder / "logs" / "live.log",
     )
-    _, note = live.check(options.investigation, run)
-    return note
 
 
-def _job(
-    name: str, path: Path, folder: Path, asked: Inputs, values: Mapping[str, Mapping[str, Any]]
-) -> NotebookJob:
-    home, root = str(Path.home()), str(checkout())
+def _job(name: str, path: Path, folder: Path, asked: Inputs, values: Mapping[str, Any]) -> NotebookJob:
+    from rcatools.batch.notebook import NotebookJob
+    from rcatools.report.session import RESULTS
+
+    out = str(folder.resolve())
     replace = {str(item): item.name for item in asked.recordings}
-    replace |= {str(folder.resolve()): "report", root: "checkout"}
-    if len(home) > 1:
-        replace[home] = "~"
+    replace |= {str(item.resolve()): item.name for item in asked.recordings}
+    replace |= {out: "report", str(checkout()): "checkout", str(Path.home()): "~"}
     return NotebookJob(
         source=path,
         output=folder / "notebooks" / path.name,
         parameters={
             "investigation": asked.investigation,
             "recordings": [str(item.resolve()) for item in asked.recordings],
-            "out": str(folder.resolve()),
-            **values[name],
+            "out": out,
+            **values,
         },
         timeout_s=NOTEBOOK_LIMIT_S,
         env={"PYTHONPATH": live.with_package(""), "JUPYTER_PREFER_ENV_PATH": "1"},
         result=folder / RESULTS / f"{name}.json",
-        replace=replace | {str(item.resolve()): item.name for item in asked.recordings},
+        replace={old: new for old, new in replace.items() if len(old) > 1},
     )
 
 
 def _render(folder: Path, evidence: Evidence) -> None:
+    from rcatools.report import findings, page
+
     write_json(folder / "verdict.json", evidence.document)
     write_bytes(folder / "findings.md", findings.render(evidence.document).encode())
     html = page.render(evidence.document, evidence.measured, evidence.facts)
@@ -227,9 +243,5 @@ def result_json(result: ReportResult) -> dict[str, Any]:
         "answer": result.answer,
         "verdict": result.verdict,
         "failures": list(result.failures),
-        "files": sorted(
-            name
-            for name in ("findings.md", "report.html", "report.zip", "verdict.json", "status.json")
-            if (result.folder / name).is_file()
-        ),
+        "files": sorted(name for name in FILES if (result.folder / name).is_file()),
     }

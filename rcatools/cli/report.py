@@ -15,7 +15,7 @@ from rcatools.errors import InputError
 SUMMARY = "Judge recordings (or measure now with --live), run the notebooks, write the report folder."
 EXAMPLE = "rcatools report capture-stream --out report"
 VERDICTS = ("slower", "faster", "equivalent", "undecided")
-BUDGET_S = {"cpu": 60, "gpu": 900}
+BUDGET_S = {"cpu": 45, "gpu": 900}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget-s",
         type=float,
-        help="with --live: begin no further block after this many seconds (default: 60 on a CPU, 900 on a GPU)",
+        help="with --live: begin no further block after this many seconds (default: 45 on a CPU, 900 on a GPU)",
     )
     parser.add_argument("--workers", type=int, help="notebooks at a time (default: one per core)")
     parser.add_argument("--fail-on", choices=VERDICTS, help="exit with 1 where the suspect's verdict is this")

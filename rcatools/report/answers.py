@@ -12,15 +12,6 @@ from rcatools.report.measured import Measured
 
 Document = Mapping[str, Any]
 
-QUESTIONS = {
-    "00_preflight": "Which machine and code do these measurements come from, how quiet was it, and what could be seen?",
-    "01_reproduce": "Is there a regression here, and how sure is that?",
-    "02_profile_kernels": "Did the kernels themselves become slower, or the gaps between them?",
-    "03_allocator": "What does the allocator keep for the side stream, and who holds it?",
-    "04_compare_fixes": "Which fix variant removes the slowdown, and what does it cost?",
-    "05_findings": "Which cause stands, which falls, and what is still open?",
-}
-
 
 def preflight(document: Document, measured: Measured) -> list[str]:
     """Noise, failures, sensitivity."""
@@ -95,6 +86,14 @@ def profile_kernels(document: Document, _: Measured) -> list[str]:
             limit = f" (largest detection limit {units.percent(max(limits))})" if limits else ""
             text = f"slower: {', '.join(slower)}" if slower else "none is slower"
             sentences.append(f"Of {len(chosen)} {bound}-bound kernels timed alone, {text}{limit}.")
+    differences = sorted(item["delta_us"] for item in document["kernels"])
+    if len(differences) >= 3:
+        lengths = [item["base_us"] for item in document["kernels"]]
+        sentences.append(
+            f"The differences lie between {units.duration_us(differences[0])} and {units.duration_us(differences[-1])} a "
+            f"call (median {units.duration_us(differences[len(differences) // 2])}), while the kernels last from "
+            f"{units.duration_us(min(lengths))} to {units.duration_us(max(lengths))}."
+        )
     return sentences or ["No trace and no isolated kernel times were recorded: there is no answer."]
 
 
@@ -120,7 +119,7 @@ def allocator(document: Document, measured: Measured) -> list[str]:
                 largest = held.sort_values("size", ascending=False).iloc[0]
                 sentences.append(
                     f"In {suspect}, {stream_name(row['stream'])} keeps {units.byte_size(row['active'])} live; its largest "
-                    f"block ({units.byte_count(int(largest['size']))}) belongs to {str(largest['owner']).replace('_', ' ')} "
+                    f"block ({units.byte_count(int(largest['size']))}) belongs to {words.owner(str(largest['owner']))} "
                     f"(by {largest['basis']})."
                 )
     return sentences or [
@@ -148,7 +147,7 @@ def compare_fixes(document: Document, _: Measured) -> list[str]:
     if wrong:
         sentences.append(f"Output differs from the baseline's: {', '.join(wrong)}.")
     best = [item for item in document["fixes"] if item["best"]]
-    sentences += [item["text"] for item in best]
+    sentences += [f"Best: {item['arm']}, {item['text']}" for item in best]
     return sentences
 
 

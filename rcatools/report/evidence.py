@@ -8,56 +8,24 @@ and judges by itself otherwise.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcatools import __version__
 from rcatools.diagnosis import judge, load_investigation
 from rcatools.diagnosis.engine import without_arms
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.errors import InputError, UnknownNameError
 from rcatools.recording import open_recording
 from rcatools.recording.writer import write_json
-from rcatools.report.locate import investigation_folder, recording_folders
+from rcatools.report.inputs import Inputs
+from rcatools.report.locate import investigation_folder
 from rcatools.report.measured import Facts, Measured, harmless_text, load_measured, measure_tables
 from rcatools.report.safe import harmless
 
 FOLDER = "evidence"
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What is judged and with which settings.
-
-    Attributes:
-        investigation: its name or folder.
-        recordings: folders, the first decides the device.
-        margin: equivalence margin; None: the investigation's own.
-        drop_arms: arms left out of every judgement.
-    """
-
-    investigation: str
-    recordings: tuple[Path, ...]
-    margin: float | None = None
-    drop_arms: tuple[str, ...] = ()
-
-    def key(self) -> str:
-        """A hash of everything the judgement depends on."""
-        digest = hashlib.sha256(f"{__version__} {self.margin} {sorted(self.drop_arms)}".encode())
-        files = [investigation_folder(self.investigation) / "investigation.yaml"]
-        files += [folder / "manifest.json" for folder in self.recordings]
-        for file in files:
-            try:
-                digest.update(file.name.encode() + file.read_bytes())
-            except OSError as error:
-                raise InputError(
-                    f"cannot read {file}: {error.strerror}; give an existing recording"
-                ) from None
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -73,28 +41,6 @@ class Evidence:
         self.measured.save(folder)
         write_json(folder / "document.json", self.document)
         write_json(folder / "key.json", {"key": key, "facts": dataclasses.asdict(self.facts)})
-
-
-def inputs(
-    investigation: str,
-    recordings: Sequence[str | Path] = (),
-    margin: float | None = None,
-    drop_arms: Sequence[str] = (),
-) -> Inputs:
-    """Inputs with the recordings found.
-
-    Raises:
-        InputError: an unknown investigation or recording, or a margin outside 0 to 1.
-    """
-    if margin is not None and not 0 < margin < 1:
-        raise InputError(f"margin must be between 0 and 1 (0.01 is 1 %), got {margin}")
-    investigation_folder(investigation)
-    return Inputs(
-        investigation,
-        tuple(recording_folders(investigation, recordings)),
-        margin,
-        tuple(drop_arms),
-    )
 
 
 def gather(asked: Inputs) -> Evidence:

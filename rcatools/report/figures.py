@@ -91,11 +91,38 @@ def kernels(document: Document, margin: float | None) -> Forest:
     return Forest(
         "kernels",
         "Kernels alone: suspect against baseline",
-        "Each kernel timed by itself. If memory placement were the cause, bandwidth-bound kernels would be slower.",
+        "Each kernel timed by itself, in a graph of repeats. Slower memory would show on the bandwidth-bound kernels, in "
+        "proportion to their duration; a fixed cost between kernels shows most on the shortest ones.",
         CHANGE_AXIS,
         rows,
         band=margin,
         value_name="Change",
+    )
+
+
+def kernel_differences(document: Document) -> Forest:
+    """Difference of each isolated kernel in microseconds, shortest first: equal when the cost is fixed per kernel."""
+    rows = []
+    for item in sorted(document["kernels"], key=lambda item: item["base_us"]):
+        low, high = _minus_one(item["ci_low"]), _minus_one(item["ci_high"])
+        rows.append(
+            Interval(
+                label=str(item["kernel"]),
+                value=item["delta_us"],
+                low=None if low is None else low * item["base_us"],
+                high=None if high is None else high * item["base_us"],
+                tone=words.VERDICT_TONE.get(item["verdict"], "open"),
+                note=f"{item['bound']}-bound, {units.duration_us(item['base_us'])} alone",
+            )
+        )
+    return Forest(
+        "kernel-differences",
+        "The same difference in time",
+        "Shortest kernel first. A fixed cost per kernel is the same for all of them; slower memory grows with duration.",
+        "difference against the baseline, one call",
+        tuple(rows),
+        unit="us",
+        value_name="Difference",
     )
 
 

@@ -99,7 +99,7 @@ def _head(document: Document) -> str:
     device = document["environment"].get("device")
     if device:
         lines.append(f"- **Measured on:** {md(device)}")
-    lines += [f"- {md(text)}" for text in document["details"]]
+    lines += [f"- {md(text)}" for text in document["details"] if text != document["chain"]["text"]]
     lines += [f"- ⚠ {md(text)}" for text in document["warnings"]]
     return "\n".join(lines)
 

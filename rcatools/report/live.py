@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rcatools.errors import RcaError
-from rcatools.report import answers
-from rcatools.report.evidence import Evidence, Inputs, gather
-
 SHORT = ("--blocks", "4", "-p", "samples=10", "--spawn-share", "0", "--inspect", "none")
 SHORT_ARMS = ("off_again", "side")
 LIMIT_S = 120.0
@@ -105,35 +101,6 @@ def measure(
         return LiveRun(folder)
     said = _last_line(log) if log and quiet else ""
     return LiveRun(None, f"the live run failed (exit code {code}){': ' + said if said else ''}")
-
-
-def check(investigation: str, run: LiveRun) -> tuple[Evidence | None, dict[str, Any]]:
-    """Judge a short live recording; returns its evidence and what the report says about it."""
-    if run.folder is None:
-        return None, {"state": "absent", "sentences": [f"Live check: {run.reason}."]}
-    try:
-        evidence = gather(Inputs(investigation, (run.folder,)))
-    except RcaError as error:
-        return None, {
-            "state": "failed",
-            "sentences": [f"Live check: the recording cannot be judged ({error})."],
-        }
-    document = evidence.document
-    device = document["environment"].get("device") or "this machine"
-    sentences = [
-        f"Live check on this machine ({device}), a few blocks only, kept apart from the recording above.",
-        *answers.reproduce(document, evidence.measured)[:2],
-    ]
-    noise = document["noise"]
-    if noise:
-        sentences.append(noise["text"])
-    return evidence, {
-        "state": "done",
-        "device": device,
-        "effect": document["effect"],
-        "noise": noise,
-        "sentences": sentences,
-    }
 
 
 def with_package(path: str) -> str:

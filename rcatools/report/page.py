@@ -13,12 +13,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from rcatools import __version__, units
+import rcatools
+from rcatools import units
 from rcatools.report import present, words
 from rcatools.report.charts import Chart
 from rcatools.report.measured import Facts, Measured
 from rcatools.report.plot import figure
-from rcatools.report.safe import harmless
+from rcatools.report.safe import clean, harmless
 from rcatools.report.sections import Builder
 from rcatools.report.theme import DARK, FONT, LIGHT, css_variables
 
@@ -29,7 +30,8 @@ VERDICT_WORDS = {
     "equivalent": "≈ Equivalent within the margin",
     "undecided": "? Undecided",
 }
-SHOWN_DETAILS = 4
+SHOWN_REMARKS = 4
+SHOWN_CHARACTERS = 230
 
 Document = Mapping[str, Any]
 
@@ -39,14 +41,16 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
     document = harmless(document)
     builder = Builder(document, measured, facts)
     effect = document["effect"] or {}
+    # The chain's own sentence stands with the chain, right below.
+    remarks = [text for text in document["details"] if text != document["chain"]["text"]]
     page = {
-        "version": __version__,
+        "version": rcatools.__version__,
         "investigation": document["investigation"],
         "title": document["title"],
         "question": document["question"],
         "answer": document["answer"],
-        "details": [words.sentence(text) for text in document["details"][:SHOWN_DETAILS]],
-        "more": [words.sentence(text) for text in document["details"][SHOWN_DETAILS:]],
+        "details": [words.sentence(clean(text, SHOWN_CHARACTERS)) for text in remarks[:SHOWN_REMARKS]],
+        "more": [words.sentence(text) for text in remarks] if _shortened(remarks) else [],
         "warnings": document["warnings"],
         "device": document["environment"].get("device") or "",
         "tone": words.VERDICT_TONE.get(effect.get("verdict", ""), "open"),
@@ -70,6 +74,10 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
             script=Markup(script),
         )
     )
+
+
+def _shortened(remarks: list[str]) -> bool:
+    return len(remarks) > SHOWN_REMARKS or any(len(text) > SHOWN_CHARACTERS for text in remarks)
 
 
 def _tiles(document: Document) -> list[dict[str, str]]:
@@ -157,10 +165,12 @@ def _plotly() -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["together"] = lambda text: str(text).replace(" %", "\u00a0%")
+    return made

@@ -36,9 +36,11 @@ _PATH = re.compile(
     r"([^/\\\s\"'`|<>()\[\],;:]*)"
 )
 _HOME = re.compile(r"(?<![\w/])/(?:home|Users|root)(?:/[\w.-]+)?(?![\w/])")
-_PERSONAL_KEY = re.compile(
-    r"(?:^|_)(?:user|username|login|logname|host|hostname|node|fqdn|home|cwd|email)$", re.I
+_NAMES_PERSON = re.compile(
+    r"(?:sudo_|ssh_|run_|os_|machine_)?(?:user|username|user_name|login|logname|host|hostname|host_name|nodename|fqdn|email)",
+    re.I,
 )
+_PERSONAL_KEY = re.compile(rf"{_NAMES_PERSON.pattern}|home|home_dir|cwd|pwd", re.I)
 _COMMON_WORDS = {
     "root",
     "user",
@@ -82,7 +84,7 @@ def personal_names(document: Any) -> set[str]:
     found: set[str] = set()
     if isinstance(document, Mapping):
         for key, value in document.items():
-            if isinstance(value, str) and _PERSONAL_KEY.search(str(key)):
+            if isinstance(value, str) and _NAMES_PERSON.fullmatch(str(key)):
                 found.update(_name_parts(value))
             else:
                 found |= personal_names(value)
@@ -94,7 +96,7 @@ def personal_names(document: Any) -> set[str]:
 
 def _name_parts(value: str) -> set[str]:
     value = clean(value, 200)
-    parts = {value, value.split(".")[0], *re.split(r"[\\/]", value)}
+    parts = {value, value.split(".")[0]}
     return {part for part in parts if len(part) >= 3 and part.lower() not in _COMMON_WORDS}
 
 
@@ -113,7 +115,7 @@ def _harmless(value: Any, names: list[str]) -> Any:
         return {
             without_persons(clean(key, 200), names): _harmless(item, names)
             for key, item in value.items()
-            if not (isinstance(item, str) and _PERSONAL_KEY.search(str(key)))
+            if not (isinstance(item, str) and _PERSONAL_KEY.fullmatch(str(key)))
         }
     if isinstance(value, list | tuple):
         return [_harmless(item, names) for item in value]

@@ -12,6 +12,7 @@ from rcatools.report import answers, figures, present, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
+from rcatools.report.questions import QUESTIONS
 from rcatools.report.safe import clean
 from rcatools.report.svg import draw
 from rcatools.report.table import Cell, Table, make, to_html
@@ -84,7 +85,7 @@ class Builder:
                 "text": link["text"],
                 "verdict": words.link(link["verdict"]),
                 "tone": words.LINK_TONE.get(link["verdict"], "open"),
-                "why": link["reason"] or "; ".join(item["text"] for item in link["evidence"]),
+                "why": clean(link["reason"] or "; ".join(item["text"] for item in link["evidence"]), 170),
                 "as_cause": link["as_cause"],
                 "ends": link["id"] == ends,
             }
@@ -100,7 +101,7 @@ class Builder:
             "chain",
             "Causal chain",
             "Every link is tested by itself; the first that is not shown ends the chain as a cause.",
-            [words.sentence(text) for text in [self.document["chain"]["text"]] if text],
+            [words.sentence(text.partition(". ")[0]) for text in [self.document["chain"]["text"]] if text],
             [folded("Evidence of every link", table)] if evidence else [],
             steps,
         )
@@ -129,7 +130,7 @@ class Builder:
                 reason = f"<p>{html.escape(clean(words.sentence(item['reason'])))}</p>"
                 title = f"Predictions of: {item['title']}"
                 blocks.append(folded(title, present.predictions(item), before=reason))
-        return Section("causes", "Rival causes", answers.QUESTIONS["05_findings"], (), blocks)
+        return Section("causes", "Rival causes", QUESTIONS["05_findings"], (), blocks)
 
     def _fixes(self) -> Section:
         blocks = [self.figure(figures.fixes(self.document, self.facts.margin))]
@@ -138,7 +139,7 @@ class Builder:
         return Section(
             "fixes",
             "Fix variants",
-            answers.QUESTIONS["04_compare_fixes"],
+            QUESTIONS["04_compare_fixes"],
             self._answer("04_compare_fixes") if self.document["fixes"] else (),
             [block for block in blocks if block],
         )
@@ -148,6 +149,7 @@ class Builder:
             self.figure(figures.where_time_went(self.document)),
             self.figure(figures.gaps(self.measured, self.facts.recording)),
             self.figure(figures.kernels(self.document, self.facts.margin)),
+            self.figure(figures.kernel_differences(self.document)),
             self.figure(figures.ceiling_share(self.document)),
         ]
         for table in (present.reconcile, present.mechanisms, present.kernels, present.plants):
@@ -157,7 +159,7 @@ class Builder:
         return Section(
             "time",
             "Kernels and gaps",
-            answers.QUESTIONS["02_profile_kernels"],
+            QUESTIONS["02_profile_kernels"],
             self._answer("02_profile_kernels"),
             [block for block in blocks if block],
         )
@@ -174,7 +176,7 @@ class Builder:
         return Section(
             "memory",
             "Allocator",
-            answers.QUESTIONS["03_allocator"],
+            QUESTIONS["03_allocator"],
             self._answer("03_allocator"),
             [block for block in blocks if block],
         )
@@ -189,7 +191,7 @@ class Builder:
         return Section(
             "arms",
             "The effect, arm by arm",
-            answers.QUESTIONS["01_reproduce"],
+            QUESTIONS["01_reproduce"],
             self._answer("01_reproduce"),
             [b for b in blocks if b],
         )
@@ -232,7 +234,7 @@ class Builder:
         return Section(
             "machine",
             "Machine and noise",
-            answers.QUESTIONS["00_preflight"],
+            QUESTIONS["00_preflight"],
             sentences,
             [b for b in blocks if b],
         )
@@ -329,7 +331,7 @@ def pins_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
             Cell(str(row["arm"]), code=True),
             figures.stream_name(row["stream"]),
             units.byte_count(int(row["size"])),
-            str(row["owner"]).replace("_", " "),
+            words.owner(str(row["owner"])),
             str(row["basis"]),
             units.byte_size(row["pins_bytes"]),
             Cell(str(row["reason"]), code=True),

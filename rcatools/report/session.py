@@ -15,8 +15,10 @@ from typing import Any
 from rcatools.recording.writer import write_json
 from rcatools.report import answers
 from rcatools.report.charts import Bars, Chart, Curve, Forest, Strip, is_empty
-from rcatools.report.evidence import FOLDER, Evidence, inputs, load_or_gather
+from rcatools.report.evidence import FOLDER, Evidence, load_or_gather
+from rcatools.report.inputs import inputs
 from rcatools.report.plot import figure
+from rcatools.report.questions import QUESTIONS
 from rcatools.report.safe import clean, md
 from rcatools.report.svg import draw
 from rcatools.report.table import Table, to_html, to_markdown
@@ -72,7 +74,7 @@ class Case:
                 {
                     "notebook": notebook,
                     "state": "done",
-                    "question": answers.QUESTIONS[notebook],
+                    "question": QUESTIONS[notebook],
                     "answer": sentences,
                 },
             )

@@ -11,6 +11,8 @@ import pandas as pd
 
 from rcatools.report.safe import clean, md, md_code, web_address
 
+SHORT_NAME = 30
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -121,7 +123,8 @@ def _number(index: int, table: Table) -> str:
 def _html_cell(index: int, cell: Cell, table: Table) -> str:
     text = html.escape(clean(cell.text))
     if cell.code and text:
-        text = f"<code>{text}</code>"
+        kept = ' class="short"' if len(cell.text) <= SHORT_NAME else ""
+        text = f"<code{kept}>{text}</code>"
     address = web_address(cell.url) if cell.url else None
     if address:
         text = f'<a href="{html.escape(address)}" rel="noreferrer noopener">{text}</a>'

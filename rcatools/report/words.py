@@ -46,6 +46,22 @@ MECHANISM_TEXT = {
     "undecided": "undecided",
 }
 
+OWNER_TEXT = {
+    "blas_workspace": "torch's BLAS workspace",
+    "blas_lt_workspace": "torch's BLAS-Lt workspace",
+    "convolution_workspace": "a convolution workspace",
+    "graph_pool": "a graph's private pool",
+    "raw_allocation": "a raw allocation without an owner in Python",
+    "python": "a tensor",
+    "nccl": "NCCL or RCCL",
+    "aiter": "AITER",
+}
+
+
+def owner(value: str) -> str:
+    """Who holds a block, in words."""
+    return OWNER_TEXT.get(value, value.replace("_", " "))
+
 
 def verdict(value: str) -> str:
     """A verdict with its sign, such as "▲ slower"."""
@@ -92,7 +108,7 @@ def capital(text: str) -> str:
 def sentence(text: str) -> str:
     """A sentence with its full stop."""
     text = text.strip()
-    return text if not text or text[-1] in ".!?:" else f"{text}."
+    return text if not text or text[-1] in ".!?:…" else f"{text}."
 
 
 def outcome(observed: str) -> str:
