@@ -154,12 +154,15 @@ class SelectedLogprob:
 
     def exchange(self, partials: Partials, targets: Any) -> Any:
         """Agree, gather every rank's partials and merge them: all that differs between forms."""
-        rows, device = partials.target.shape[0], partials.target.device
-        digest = contract_digest(self.layout, rows)
-        self.preflight.before(self.comm, digest, self._digest(rows, device))
+        self.agree(partials.target.shape[0], partials.target.device)
         if self.spec.packed:
             return self._packed(partials, targets)
         return self._two_gathers(partials, targets)
+
+    def agree(self, rows: int, device: Any) -> None:
+        """The form's agreement alone, as a warm-up does for a row count to come."""
+        digest = contract_digest(self.layout, rows)
+        self.preflight.before(self.comm, digest, self._digest(rows, device))
 
     def _two_gathers(self, partials: Partials, targets: Any) -> Any:
         import torch

@@ -45,7 +45,7 @@ class ObjectEveryCall:
         gathered: list[Any] = [None] * comm.world
         comm.all_gather_object(gathered, digest)
         if any(other != digest for other in gathered):
-            raise LogprobContractError(_message(comm))
+            raise LogprobContractError(_disagreement(comm.world))
 
     def after(self, message: Message) -> None:
         """Nothing to do."""
@@ -147,7 +147,7 @@ class CarriedDigest:
 
         mine = message.digest_of(message.sent)
         theirs = torch.stack([message.digest_of(flat) for flat in message.gathered])
-        _require((theirs == mine).all(), f"a group of {len(message.gathered)} ranks")
+        _require((theirs == mine).all(), len(message.gathered))
 
 
 def gather_digests(comm: CountingCollectives, words: Any) -> None:
@@ -160,23 +160,23 @@ def gather_digests(comm: CountingCollectives, words: Any) -> None:
 
     theirs = torch.empty((comm.world * DIGEST_BYTES,), dtype=torch.uint8, device=words.device)
     comm.all_gather_into_tensor(theirs, words)
-    _require((theirs.view(comm.world, DIGEST_BYTES) == words).all(), _message(comm))
+    _require((theirs.view(comm.world, DIGEST_BYTES) == words).all(), comm.world)
 
 
-def _require(agreed: Any, who: str) -> None:
+def _require(agreed: Any, world: int) -> None:
     import torch
 
     if agreed.is_cuda:
-        torch._assert_async(agreed, "ranks disagree about the log-probability contract")
+        torch._assert_async(agreed, _disagreement(world))
     elif not bool(agreed):
-        raise LogprobContractError(
-            f"{who}: ranks disagree about the log-probability contract; "
-            "give every rank the same vocabulary, tiles and row count"
-        )
+        raise LogprobContractError(_disagreement(world))
 
 
-def _message(comm: CountingCollectives) -> str:
-    return f"group {comm.ranks}"
+def _disagreement(world: int) -> str:
+    return (
+        f"the {world} ranks of a group disagree about the log-probability contract; "
+        "give every rank the same vocabulary, tiles and row count"
+    )
 
 
 def _remember(
