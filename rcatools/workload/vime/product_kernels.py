@@ -5,7 +5,6 @@ bf16 inputs; each chunk of ``CHUNK_K`` accumulates from zero in fp32, ``BLOCK_K`
 are added in ascending order in fp32; one rounding to bf16 at the end.
 """
 
-# ruff: noqa: PLR0917
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call, attr-defined"
 from __future__ import annotations
 
