@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rcatools.workload.vime.collectives import CountingCollectives
+from rcatools.workload.vime.collectives import CountingCollectives, Totals
 from rcatools.workload.vime.contract import VocabLayout
 from rcatools.workload.vime.logprob import FORMS, SelectedLogprob
-from rcatools.workload.vime.tiles import local_partials
+from rcatools.workload.vime.tiles import local_partials, merge
 
 
 def inputs(layout: VocabLayout, rows: int, seed: int, device: Any, rank: int) -> tuple[Any, Any]:
@@ -42,7 +43,7 @@ def all_forms(
 
     Returns ``{"logprobs": {(form, rows): float32 array}, "collectives": {form: {name: per call}},
     "backend": {form: per call or None}, "repeat_equal": bool}``. Counts are of the last call, after
-    every cache has seen every row count.
+    every cache has seen every row count. ``"serial"`` holds by row count what one rank computes alone.
     """
     import numpy as np
 
@@ -69,70 +70,113 @@ def all_forms(
         "collectives": collectives,
         "backend": backend,
         "repeat_equal": repeat_equal,
+        "serial": {count: serial(layout, count, seed, device).cpu().numpy() for count in rows},
     }
 
 
-def timed_forms(
+@dataclass(frozen=True)
+class Variant:
+    """A form as it is timed; ``extra_gathers`` and ``repeats`` plant a known cost in every call.
+
+    ``extra_gathers`` adds that many gathers of one number (an additive cost), ``repeats`` makes the whole
+    exchange so many times (a multiplicative one).
+    """
+
+    form: str
+    extra_gathers: int = 0
+    repeats: int = 1
+
+
+def timed_calls(
     rank: int,
     world: int,
     device: Any,
     *,
     layout: VocabLayout,
-    forms: Sequence[str],
+    variants: Mapping[str, Variant],
     rows: int,
     seed: int,
     calls: int,
-    blocks: int,
-    warmup: int = 5,
+    blocks: int = 1,
+    warmup: int = 10,
 ) -> dict[str, Any]:
-    """Time ``calls`` calls of each form in each of ``blocks`` blocks, forms in random order per block.
+    """Time ``calls`` calls of each variant in each of ``blocks`` blocks, in random order per block.
 
-    Returns per form ``exchange_us`` and ``call_us`` as float32 arrays ``[blocks, calls]`` (this rank's
-    clock: exchange alone, and with the tile statistics before it), the collectives and bytes per call,
-    cache counts, and whether all forms gave equal bits on this rank.
+    Returns per variant ``exchange_us`` and ``call_us`` as float32 arrays ``[blocks, calls]`` (this rank's
+    clock: the exchange alone, and with the tile statistics before it), and per call: the collectives
+    issued, what the backend counted (or None) and the bytes this rank sent. ``equal`` says whether every
+    result had the bits of a computation on one rank without any communication; ``logprobs`` is that.
     """
     import numpy as np
     import torch
 
     logits, targets = inputs(layout, rows, seed, device, rank)
-    bound = {form: SelectedLogprob(form, layout, CountingCollectives()) for form in forms}
-    first = {form: call(logits, targets) for form, call in bound.items()}
-    base = next(iter(first.values()))
-    equal = all(torch.equal(base, other) for other in first.values())
-    exchange = {form: np.zeros((blocks, calls), dtype=np.float32) for form in forms}
-    whole = {form: np.zeros((blocks, calls), dtype=np.float32) for form in forms}
+    truth = serial(layout, rows, seed, device)
     order = np.random.default_rng(seed)
+    bound = {name: _bind(variant, layout) for name, variant in variants.items()}
+    timed: dict[str, dict[str, Any]] = {
+        name: {
+            "exchange_us": np.zeros((blocks, calls), dtype=np.float32),
+            "call_us": np.zeros((blocks, calls), dtype=np.float32),
+        }
+        for name in variants
+    }
+    equal = True
     for block in range(blocks):
-        for name in order.permutation(list(forms)):
-            call = bound[str(name)]
+        for name in map(str, order.permutation(list(variants))):
+            comm, exchange = bound[name]
             for _ in range(warmup):
-                call(logits, targets)
-            call.comm.calls.clear()
-            call.comm.bytes_sent = 0
+                exchange(local_partials(logits, targets, layout, rank), targets)
+            before = comm.totals()
             for index in range(calls):
                 started = time.perf_counter_ns()
                 partials = local_partials(logits, targets, layout, rank)
                 _settle(device)
                 between = time.perf_counter_ns()
-                got = call.exchange(partials, targets)
+                got = exchange(partials, targets)
                 _settle(device)
                 ended = time.perf_counter_ns()
-                exchange[str(name)][block, index] = (ended - between) / 1000
-                whole[str(name)][block, index] = (ended - started) / 1000
-            equal &= torch.equal(base, got)
+                timed[name]["exchange_us"][block, index] = (ended - between) / 1000
+                timed[name]["call_us"][block, index] = (ended - started) / 1000
+                equal &= torch.equal(truth, got)
+            timed[name] |= per_call(before, comm.totals(), calls)
+    return {"variants": timed, "equal": bool(equal), "logprobs": truth.cpu().numpy()}
+
+
+def serial(layout: VocabLayout, rows: int, seed: int, device: Any) -> Any:
+    """The log-probabilities ``[rows]`` computed by one rank that holds every tile."""
+    whole = VocabLayout(layout.vocab, layout.padded, (layout.num_tiles,), layout.num_tiles)
+    partials = local_partials(*inputs(whole, rows, seed, device, 0), whole, 0)
+    return merge(partials.maxima, partials.sums, partials.target)
+
+
+def per_call(before: Totals, after: Totals, calls: int) -> dict[str, float | None]:
+    """Collectives, backend collectives and bytes per call between two counts."""
+    counted = None
+    if before.backend is not None and after.backend is not None:
+        counted = (after.backend - before.backend) / calls
     return {
-        "forms": {
-            form: {
-                "exchange_us": exchange[form],
-                "call_us": whole[form],
-                "collectives_per_call": sum(call.comm.calls.values()) / calls,
-                "bytes_per_call": call.comm.bytes_sent / calls,
-            }
-            for form, call in bound.items()
-        },
-        "equal": bool(equal),
-        "logprobs": base.cpu().numpy(),
+        "collectives_per_call": (after.calls - before.calls) / calls,
+        "backend_collectives_per_call": counted,
+        "bytes_per_call": (after.bytes_sent - before.bytes_sent) / calls,
     }
+
+
+def _bind(variant: Variant, layout: VocabLayout) -> tuple[CountingCollectives, Callable[..., Any]]:
+    import torch
+
+    comm = CountingCollectives()
+    call = SelectedLogprob(variant.form, layout, comm)
+
+    def exchange(partials: Any, targets: Any) -> Any:
+        for _ in range(variant.extra_gathers):
+            one = torch.zeros((1,), device=targets.device)
+            comm.all_gather([torch.empty_like(one) for _ in range(comm.world)], one)
+        for _ in range(variant.repeats - 1):
+            call.exchange(partials, targets)
+        return call.exchange(partials, targets)
+
+    return comm, exchange
 
 
 def _settle(device: Any) -> None:

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 _EPOCHS = count(1)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts so far: collectives issued here, by the backend (None where it does not count), bytes sent."""
+
+    calls: int
+    backend: int | None
+    bytes_sent: int
 
 
 class CountingCollectives:
@@ -67,6 +77,10 @@ class CountingCollectives:
         self._count("all_reduce", value)
         dist.all_reduce(value, op=dist.ReduceOp.MIN, group=self.group)
         return bool(value.item())
+
+    def totals(self) -> Totals:
+        """All counts so far; every backend collective of the group counts, whoever issued it."""
+        return Totals(sum(self.calls.values()), self.backend_sequence(), self.bytes_sent)
 
     def backend_sequence(self) -> int | None:
         """Collectives the backend itself has counted on this group, or None where it does not count."""

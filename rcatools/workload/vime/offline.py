@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rcatools.errors import InputError, UnavailableError
+from rcatools.workload.offline import TARGETS
 from rcatools.workload.vime.product import (
     PUBLISHED,
     ProductConfig,
@@ -21,11 +22,6 @@ from rcatools.workload.vime.product import (
     constants,
 )
 
-TARGETS: dict[str, tuple[str, str | int, int]] = {
-    "gfx942": ("hip", "gfx942", 64),
-    "gfx950": ("hip", "gfx950", 64),
-    "sm_90": ("cuda", 90, 32),
-}
 MATRIX_INSTRUCTION = {
     "hip": re.compile(r"^\s*(v_mfma_\w+)", re.MULTILINE),
     "cuda": re.compile(r"^\s*((?:mma\.sync|wgmma\.mma_async)[\w.]*)", re.MULTILINE),
