@@ -8,7 +8,7 @@ from typing import Any
 from rcatools.errors import UnknownNameError
 
 # name -> module with ``run(torch, task) -> {"samples", "kernels", "facts"}``
-WORKLOADS: dict[str, str] = {}
+WORKLOADS: dict[str, str] = {"vime": "rcatools.workload.vime.bench"}
 
 
 def run_workload(torch: Any, task: dict[str, Any]) -> dict[str, Any]:
