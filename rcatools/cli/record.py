@@ -38,6 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inspect", default="all", help="arms with an untimed run for snapshot and trace: all, none or names"
     )
     parser.add_argument("--spawn-share", type=float, help="share of blocks in fresh interpreters (0 to 1)")
+    parser.add_argument(
+        "--keep-diff",
+        action="store_true",
+        help="store uncommitted changes as text beside the manifest (read them first: they may hold secrets)",
+    )
+    parser.add_argument(
+        "--checkout",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="a further git checkout whose code is measured: its state goes into the manifest too",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
         inspect={"all": None, "none": ()}.get(args.inspect, tuple(filter(None, args.inspect.split(",")))),
         spawn_share=args.spawn_share,
         env=pairs(args.env, "--env"),
+        keep_diff=args.keep_diff,
+        checkouts=tuple(args.checkout),
         command="rcatools " + " ".join(shlex.quote(word) for word in command_words(sys.argv[1:])),
     )
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
@@ -75,6 +90,11 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"rcatools: stopped; go on with --out {args.out} --resume", file=sys.stderr)
         return 130
+    for name in manifest.get("diffs", ()):
+        print(
+            f"rcatools: {args.out / name} holds uncommitted code: read it before you share the recording",
+            file=sys.stderr,
+        )
     counts = manifest["counts"]
     print(
         f"{args.out}: {manifest['state']}, {counts['ok']} of {counts['planned']} runs ok, {counts['failed']} failed"

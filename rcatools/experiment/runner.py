@@ -19,6 +19,7 @@ from typing import Any
 from rcatools.device.backend import import_torch
 from rcatools.device.fingerprint import environment
 from rcatools.errors import InputError, RunError, UnknownNameError
+from rcatools.experiment import provenance
 from rcatools.experiment.arms import Arm, Plan
 from rcatools.experiment.design import INSPECTION_BLOCK, Run, schedule
 from rcatools.experiment.process import run_worker
@@ -51,6 +52,8 @@ class Options:
         spawn_share: share of blocks run in fresh interpreters, or None for the plan's.
         env: settings for every run's process.
         command: the command line, for the manifest.
+        keep_diff: store uncommitted changes of the measured code in the recording.
+        checkouts: further git checkouts whose code is measured.
     """
 
     out: Path
@@ -67,6 +70,8 @@ class Options:
     spawn_share: float | None = None
     env: dict[str, str] = field(default_factory=dict)
     command: str = ""
+    keep_diff: bool = False
+    checkouts: tuple[Path, ...] = ()
 
 
 def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
@@ -151,13 +156,19 @@ def _prepare(plan: Plan, options: Options) -> tuple[dict[str, Any], list[Run], d
         "finished_utc": None,
         "command": options.command,
         "device": device,
-        "environment": {**environment(import_torch()), "run_env": options.env},
+        "environment": {
+            **environment(import_torch()),
+            "run_env": options.env,
+            "checkouts": provenance.checkout_states(options.checkouts),
+        },
         "workload": describe_workload(plan.workload, config, given),
         "ceilings": device.pop("ceilings", {}),
         "design": design,
     }
     runs = _schedule(design, arms)
     manifest["counts"] = {"planned": len(runs)}
+    if options.keep_diff:
+        manifest["diffs"] = provenance.keep_diffs(options.out, options.checkouts)
     write_manifest(options.out, manifest)
     return manifest, runs, arms
 
