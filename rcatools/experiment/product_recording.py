@@ -1,0 +1,209 @@
+"""Turns the JSON of ``benchmarks/decode_matmul.py`` into a recording, so that it is judged like any other.
+
+    python -m rcatools.experiment.product_recording decode_matmul.json data/recordings/NAME
+
+Every arm of the table becomes an arm, every shape and row count a metric ``<shape>_m<rows>_us`` with one
+sample per block. All blocks come from one process, which the manifest says: intervals cover the drift
+inside it and nothing between processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rcatools.errors import InputError
+from rcatools.recording.reader import file_sha256
+from rcatools.recording.schema import RUN_COLUMNS, SAMPLE_COLUMNS
+from rcatools.recording.writer import write_bytes, write_manifest, write_table
+from rcatools.workload.vime.product import BLOCK_K, CHUNK_K, QWEN3_8B_TP4
+
+FORMAT = "rcatools-decode-matmul-1"
+RAW = "decode_matmul.json"
+MAX_BYTES = 64 * 2**20
+MARGIN = 0.02
+COMMAND = "python benchmarks/decode_matmul.py"
+ARMS: dict[str, tuple[str, str]] = {
+    "default": ("baseline", "tiles 16 x 32, two warps, each chunk its own program"),
+    "default_again": ("repeat", "the baseline once more"),
+    "default_planted": ("plant_additive", "planted: one empty kernel more"),
+    "default_whole": ("probe", "default tiles, one program walks all chunks"),
+    "default_products": ("probe", "only the chunk products of the default"),
+    "specialised": ("suspect", "the published configuration for this shape and row count"),
+    "specialised_whole": ("probe", "the published configuration, one program walks all chunks"),
+    "specialised_products": ("probe", "only the chunk products of the published configuration"),
+    "chunk_sum": ("probe", "only the ordered sum of the chunks"),
+    "torch": ("probe", "the vendor library's product through torch"),
+}
+READ_PREFIX = "read_"
+
+
+def load_product_json(path: Path) -> dict[str, Any]:
+    """Read and check the benchmark's JSON.
+
+    Raises:
+        InputError: the file is missing, too large, damaged or of another format.
+    """
+    if not path.is_file():
+        raise InputError(f"no file at {path}: give the JSON written by benchmarks/decode_matmul.py")
+    if path.stat().st_size > MAX_BYTES:
+        raise InputError(f"{path} is larger than {MAX_BYTES} bytes")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error})") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InputError(f"{path} is not a result of benchmarks/decode_matmul.py ({FORMAT})")
+    missing = [key for key in ("environment", "table", "equality", "grid", "ceilings") if key not in document]
+    if missing:
+        raise InputError(f"{path} lacks {', '.join(missing)}: run the benchmark again")
+    return document
+
+
+def metric_of(row: Mapping[str, Any]) -> str:
+    """Metric name of a table row."""
+    return f"{row['shape']}_m{row['rows']}_us"
+
+
+def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs and samples of the table, in the recording's columns."""
+    names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
+    blocks = max(len(row["us_per_call"]) for row in document["table"])
+    runs = pd.DataFrame(
+        [
+            {
+                "run": f"{block:03d}-{order:02d}-{arm}",
+                "arm": arm,
+                "block": block,
+                "order": order,
+                "isolation": "none",
+                "outcome": "ok",
+                "reason": None,
+                "started_utc": None,
+                "wall_s": None,
+            }
+            for block in range(blocks)
+            for order, arm in enumerate(names)
+        ],
+        columns=list(RUN_COLUMNS),
+    )
+    order_of = {arm: order for order, arm in enumerate(names)}
+    samples = pd.DataFrame(
+        [
+            {
+                "arm": row["arm"],
+                "block": block,
+                "order": order_of[row["arm"]],
+                "run": f"{block:03d}-{order_of[row['arm']]:02d}-{row['arm']}",
+                "metric": metric_of(row),
+                "sample": 0,
+                "value": float(value),
+            }
+            for row in document["table"]
+            for block, value in enumerate(row["us_per_call"])
+        ],
+        columns=list(SAMPLE_COLUMNS),
+    )
+    return runs, samples
+
+
+def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of the recording."""
+    environment = document["environment"]
+    names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
+    read = document["ceilings"]
+    fastest = min(min(times) for times in read["read_us"].values())
+    stamp = datetime.fromtimestamp(environment["unix_time"], UTC).isoformat(timespec="seconds")
+    cuda = environment.get("hip") is None
+    return {
+        "investigation": "vime-decode",
+        "state": "complete" if document.get("complete") else "stopped",
+        "created_utc": stamp,
+        "finished_utc": None,
+        "command": COMMAND,
+        "device": {
+            "backend": "cuda" if cuda else "rocm",
+            "name": environment["gpu"],
+            "arch": f"sm_{environment['capability'].replace('.', '')}" if cuda else None,
+            "memory_bytes": environment["memory_bytes"],
+            "driver": environment.get("driver"),
+            "runtime": environment.get("cuda") or environment.get("hip"),
+            "uuid": None,
+            "multiprocessors": environment["multiprocessors"],
+            "last_level_cache_bytes": environment.get("l2_bytes"),
+        },
+        "environment": {
+            "python": environment["python"],
+            "packages": {name: environment[name] for name in ("torch", "triton")},
+            "cuda": environment.get("cuda"),
+            "hip": environment.get("hip"),
+            "code": environment.get("code") or {"commit": environment.get("commit")},
+        },
+        "workload": {
+            "name": "decode_product",
+            "parameters": {
+                "block_k": BLOCK_K,
+                "chunk_k": CHUNK_K,
+                "shapes": {shape.name: [shape.depth, shape.cols] for shape in QWEN3_8B_TP4},
+            },
+            "kernels": [],
+        },
+        "ceilings": {"read_bytes_per_s": read["read_bytes"] / (fastest * 1e-6)},
+        "design": {
+            "baseline": "default",
+            "metric": "lm_head_m16_us",
+            "margin": MARGIN,
+            "confidence": 0.95,
+            "seed": environment["seed"],
+            "blocks": max(len(row["us_per_call"]) for row in document["table"]),
+            "isolation": "none: all blocks in one process",
+            "looks": 1,
+            "arms": [_arm(name) for name in names],
+        },
+        "counts": {"planned": len(names), "ok": len(names), "failed": 0},
+        "not_run": list(document.get("not_run", [])),
+    }
+
+
+def _arm(name: str) -> dict[str, str]:
+    role, summary = ARMS.get(name, ("probe", "the weight read once and nothing else"))
+    return {"name": name, "role": role, "summary": summary}
+
+
+def write_product_recording(source: Path, out: Path) -> None:
+    """Write the recording folder, with the benchmark's JSON beside it.
+
+    Raises:
+        InputError: the source cannot be used.
+    """
+    document = load_product_json(source)
+    runs, samples = product_tables(document)
+    write_table(out / "runs.parquet", runs)
+    write_table(out / "samples.parquet", samples)
+    if source.resolve() != (out / RAW).resolve():
+        write_bytes(out / RAW, source.read_bytes())
+    manifest = product_manifest(document)
+    names = ("runs.parquet", "samples.parquet", RAW)
+    write_manifest(out, manifest | {"files": {name: file_sha256(out / name) for name in names}})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Convert one file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rcatools.experiment.product_recording", description=__doc__
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args(argv)
+    write_product_recording(args.source, args.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
