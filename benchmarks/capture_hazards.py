@@ -22,7 +22,14 @@ sys.path.insert(0, str(ROOT))
 from rcatools.workload.vime.group import run_group  # noqa: E402
 
 QWEN3_VOCAB = 151_936
-CAPTURABLE = ("packed", "packed_once", "packed_cached", "packed_cached_column", "safe_carried")
+CAPTURABLE = (
+    "packed",
+    "packed_once",
+    "packed_cached",
+    "packed_cached_column",
+    "safe_carried",
+    "safe_carried_flat",
+)
 WATCHDOG_S = 60.0
 
 

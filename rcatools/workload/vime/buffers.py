@@ -1,8 +1,8 @@
 """Message buffers of the packed gather: made anew, shared as published, or owned and pinned.
 
 A message is flat fp32: ``rows x (2 max_tiles + 1)`` numbers (maxima, sums, target) and, where asked
-for, the 32 bytes of a digest. ``SharedBuffers`` reproduces the cache of RL-Kernel #403 with the
-hazards its review found; ``OwnedBuffers`` is the safe form.
+for, the 32 bytes of a digest; where each stands in it is told by ``packing``. ``SharedBuffers``
+reproduces the cache of RL-Kernel #403 with the hazards its review found; ``OwnedBuffers`` is the safe form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGEST_WORDS = DIGEST_BYTES // 4
 
 @dataclass(frozen=True)
 class MessageShape:
-    """What a message holds; ``digest`` adds room for one digest behind the rows."""
+    """What a message holds; ``digest`` adds room for one digest."""
 
     rows: int
     max_tiles: int
@@ -43,21 +43,19 @@ class MessageShape:
 
 @dataclass(frozen=True)
 class Message:
-    """One rank's message and room for every rank's, all flat fp32 of ``shape.words`` numbers."""
+    """Room for one rank's message, ``sent`` ``[words]``, and for every rank's, ``block`` ``[world, words]``.
+
+    All fp32. ``gathered`` are the rows of ``block``.
+    """
 
     shape: MessageShape
     sent: Any
-    gathered: list[Any]
+    block: Any
 
-    def rows_of(self, flat: Any) -> Any:
-        """``[rows, width]`` view of a flat message."""
-        return flat[: self.shape.rows * self.shape.width].view(self.shape.rows, self.shape.width)
-
-    def digest_of(self, flat: Any) -> Any:
-        """``[32]`` uint8 view of a flat message's digest."""
-        import torch
-
-        return flat[self.shape.rows * self.shape.width :].view(torch.uint8)
+    @property
+    def gathered(self) -> list[Any]:
+        """One flat view per rank."""
+        return list(self.block.unbind(0))
 
 
 @dataclass
@@ -151,7 +149,8 @@ class OwnedBuffers:
                 arena = self._arenas[key] = _new_message(roomy, comm.world, device)
             else:
                 self.counts.hits += 1
-        message = Message(shape, arena.sent[: shape.words], [flat[: shape.words] for flat in arena.gathered])
+        room = arena.block.view(-1)[: comm.world * shape.words]
+        message = Message(shape, arena.sent[: shape.words], room.view(comm.world, shape.words))
         for kept in pins or ():
             kept.append(message)
         return message
@@ -171,10 +170,11 @@ class OwnedBuffers:
 def _new_message(shape: MessageShape, world: int, device: Any) -> Message:
     import torch
 
-    def empty() -> Any:
-        return torch.empty((shape.words,), dtype=torch.float32, device=device)
-
-    return Message(shape, empty(), [empty() for _ in range(world)])
+    return Message(
+        shape,
+        torch.empty((shape.words,), dtype=torch.float32, device=device),
+        torch.empty((world, shape.words), dtype=torch.float32, device=device),
+    )
 
 
 def _capturing(device: Any) -> bool:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from rcatools.workload.vime.buffers import Message, MessageShape, OwnedBuffers, SharedBuffers
+from rcatools.workload.vime.buffers import Message, MessageShape, OwnedBuffers
 from rcatools.workload.vime.checks import inputs
 from rcatools.workload.vime.collectives import CountingCollectives
 from rcatools.workload.vime.contract import VocabLayout
@@ -173,10 +173,7 @@ def shared_by_streams(
     import torch
 
     layout = VocabLayout.even(vocab, world)
-    buffers = SharedBuffers() if form != "safe_carried" else OwnedBuffers()
-    hold: list[Callable[[], None]] = []
-    comm = CountingCollectives(before_gather=lambda: hold[-1]() if hold else None)
-    call = SelectedLogprob(form, layout, comm, buffers=buffers)
+    call = SelectedLogprob(form, layout, CountingCollectives())
     jobs = []
     for index in range(2):
         logits, targets = inputs(layout, ROWS, seed + index, device, rank)
@@ -189,11 +186,9 @@ def shared_by_streams(
         torch.cuda.synchronize()
     results = []
     for index, (stream, partials, targets, _) in enumerate(jobs):
-        if index == 0:
-            hold.append(lambda: torch.cuda._sleep(SLEEP_CYCLES))
+        call.before_gather = partial(torch.cuda._sleep, 0 if index else SLEEP_CYCLES)
         with torch.cuda.stream(stream):
             results.append(call.exchange(partials, targets))
-        hold.clear()
     torch.cuda.synchronize()
     right = [torch.equal(got, job[3]) for got, job in zip(results, jobs, strict=True)]
     return {"first_right": right[0], "second_right": right[1]}

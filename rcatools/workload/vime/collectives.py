@@ -7,7 +7,6 @@ call but two counters. Not run on ROCm.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -29,10 +28,9 @@ class CountingCollectives:
 
     ``epoch`` is unique for each instance in this process, and the instance keeps the group alive: the
     pair (ranks, epoch) therefore never names two different groups, which ``id(group)`` may.
-    ``before_gather`` is called before each list gather (tests use it to hold a thread there).
     """
 
-    def __init__(self, group: Any = None, before_gather: Callable[[], None] | None = None) -> None:
+    def __init__(self, group: Any = None) -> None:
         import torch.distributed as dist
 
         self.group = dist.group.WORLD if group is None else group
@@ -42,14 +40,11 @@ class CountingCollectives:
         self.epoch = next(_EPOCHS)
         self.calls: Counter[str] = Counter()
         self.bytes_sent = 0
-        self._before_gather = before_gather
 
     def all_gather(self, gathered: list[Any], tensor: Any) -> None:
         """List form: ``gathered[r]`` becomes rank r's tensor."""
         import torch.distributed as dist
 
-        if self._before_gather is not None:
-            self._before_gather()
         self._count("all_gather", tensor)
         dist.all_gather(gathered, tensor, group=self.group)
 

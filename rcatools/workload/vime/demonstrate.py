@@ -20,7 +20,7 @@ from rcatools.workload.vime.contract import VocabLayout
 from rcatools.workload.vime.group import GroupOutcome, run_group
 
 PUBLISHED = "packed_cached"
-SAFE = ("safe_agreed", "safe_carried")
+SAFE = ("safe_agreed", "safe_carried", "safe_carried_flat")
 WATCHDOG_S = 10.0
 HANG_WATCHDOG_S = 2.0
 ROW_COUNTS = 40

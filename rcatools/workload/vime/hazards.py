@@ -43,8 +43,8 @@ def threads_share_buffer(
     hooks: list[Callable[[], None]] = [first_waits, filled[1].set]
     calls, jobs, expected = [], [], []
     for index in range(2):
-        comm = CountingCollectives(groups[index], before_gather=hooks[index])
-        call = SelectedLogprob(form, layout, comm, buffers=buffers)
+        comm = CountingCollectives(groups[index])
+        call = SelectedLogprob(form, layout, comm, buffers=buffers, before_gather=hooks[index])
         buffers = call.buffers
         job = inputs(layout, rows, seed + index, device, rank)
         calls.append(call)

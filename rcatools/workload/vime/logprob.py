@@ -13,7 +13,6 @@ from typing import Any
 from rcatools.errors import InputError, UnknownNameError
 from rcatools.workload.vime.buffers import (
     Buffers,
-    Message,
     MessageShape,
     OwnedBuffers,
     PerCallBuffers,
@@ -21,6 +20,7 @@ from rcatools.workload.vime.buffers import (
 )
 from rcatools.workload.vime.collectives import CountingCollectives
 from rcatools.workload.vime.contract import VocabLayout, contract_digest
+from rcatools.workload.vime.packing import PlanePacking, RowPacking
 from rcatools.workload.vime.preflight import (
     AgreedCache,
     CarriedDigest,
@@ -34,82 +34,72 @@ from rcatools.workload.vime.tiles import Partials, local_partials, merge, owners
 
 @dataclass(frozen=True)
 class FormSpec:
-    """One named form: how many gathers, which agreement, which buffers, what is copied for the target."""
+    """One named form.
+
+    Attributes:
+        text: what it does, for people.
+        preflight, buffers: make what one instance of the form keeps.
+        packing: how the one message is laid out; None for two gathers.
+        flat: gather into one tensor instead of a list.
+        safe: none of the hazards applies.
+    """
 
     name: str
     text: str
-    packed: bool
     preflight: Callable[[], Preflight]
-    buffers: Callable[[], Buffers]
-    column_only: bool
-    safe: bool
+    buffers: Callable[[], Buffers] = PerCallBuffers
+    packing: RowPacking | PlanePacking | None = None
+    flat: bool = False
+    safe: bool = False
 
 
+WHOLE, COLUMN, PLANES = RowPacking(column_only=False), RowPacking(column_only=True), PlanePacking()
 FORMS: dict[str, FormSpec] = {
     spec.name: spec
     for spec in (
-        FormSpec(
-            "reference",
-            "two gathers and an object gather for agreement",
-            False,
-            ObjectEveryCall,
-            PerCallBuffers,
-            False,
-            True,
-        ),
+        FormSpec("reference", "two gathers and an object gather for agreement", ObjectEveryCall, safe=True),
         FormSpec(
             "packed",
             "one packed gather and a tensor gather for agreement",
-            True,
             TensorEveryCall,
-            PerCallBuffers,
-            False,
-            True,
+            packing=WHOLE,
+            safe=True,
         ),
+        FormSpec("packed_once", "packed; agreement cached on each rank", RankLocalCache, packing=WHOLE),
         FormSpec(
-            "packed_once",
-            "packed; agreement cached on each rank",
-            True,
-            RankLocalCache,
-            PerCallBuffers,
-            False,
-            False,
-        ),
-        FormSpec(
-            "packed_cached",
-            "packed; agreement and buffers cached",
-            True,
-            RankLocalCache,
-            SharedBuffers,
-            False,
-            False,
+            "packed_cached", "packed; agreement and buffers cached", RankLocalCache, SharedBuffers, WHOLE
         ),
         FormSpec(
             "packed_cached_column",
             "packed; agreement and buffers cached; only the target column copied",
-            True,
             RankLocalCache,
             SharedBuffers,
-            True,
-            False,
+            COLUMN,
         ),
         FormSpec(
             "safe_agreed",
-            "packed; owned buffers; agreement skipped only by agreement; target column",
-            True,
+            "packed by planes; owned buffers; agreement skipped only by agreement",
             AgreedCache,
             OwnedBuffers,
-            True,
-            True,
+            PLANES,
+            safe=True,
         ),
         FormSpec(
             "safe_carried",
-            "packed; owned buffers; digest carried in the message; target column",
-            True,
+            "packed by planes; owned buffers; digest carried in the message",
             CarriedDigest,
             OwnedBuffers,
-            True,
-            True,
+            PLANES,
+            safe=True,
+        ),
+        FormSpec(
+            "safe_carried_flat",
+            "as safe_carried, gathered into one tensor",
+            CarriedDigest,
+            OwnedBuffers,
+            PLANES,
+            flat=True,
+            safe=True,
         ),
     )
 }
@@ -121,6 +111,8 @@ class SelectedLogprob:
 
     Args:
         buffers, preflight: replace the form's own, for instance to share a cache between instances.
+        before_gather: called between filling a packed message and gathering it; demonstrations hold a
+            thread or a stream there.
 
     Raises:
         UnknownNameError: there is no form of that name.
@@ -135,6 +127,7 @@ class SelectedLogprob:
         *,
         buffers: Buffers | None = None,
         preflight: Preflight | None = None,
+        before_gather: Callable[[], None] = lambda: None,
     ) -> None:
         if form not in FORMS:
             raise UnknownNameError("form", form, FORMS)
@@ -145,7 +138,8 @@ class SelectedLogprob:
         self.comm = comm
         self.buffers = buffers if buffers is not None else self.spec.buffers()
         self.preflight = preflight if preflight is not None else self.spec.preflight()
-        self._starts: dict[str, Any] = {}
+        self.before_gather = before_gather
+        self._picks: dict[tuple[str, int], Any] = {}
         self._digests: dict[tuple[str, int], Any] = {}
 
     def __call__(self, logits: Any, targets: Any) -> Any:
@@ -155,8 +149,8 @@ class SelectedLogprob:
     def exchange(self, partials: Partials, targets: Any) -> Any:
         """Agree, gather every rank's partials and merge them: all that differs between forms."""
         self.agree(partials.target.shape[0], partials.target.device)
-        if self.spec.packed:
-            return self._packed(partials, targets)
+        if self.spec.packing is not None:
+            return self._packed(partials, targets, self.spec.packing)
         return self._two_gathers(partials, targets)
 
     def agree(self, rows: int, device: Any) -> None:
@@ -181,45 +175,31 @@ class SelectedLogprob:
         sums = torch.cat([part[:, :n, 1] for part, n in zip(gathered, counts, strict=True)], dim=1)
         return merge(maxima, sums, self._pick(torch.stack(owned), targets))
 
-    def _packed(self, partials: Partials, targets: Any) -> Any:
-        import torch
-
+    def _packed(self, partials: Partials, targets: Any, packing: RowPacking | PlanePacking) -> Any:
         rows, device = partials.target.shape[0], partials.target.device
-        shape = MessageShape(rows, self.layout.max_tiles, self.preflight.carries_digest)
-        message = self.buffers.take(shape, self.comm, device)
-        self._fill(message, partials)
-        self.comm.all_gather(message.gathered, message.sent)
-        self.preflight.after(message)
-        parts = [message.rows_of(flat) for flat in message.gathered]
-        counts, wide = self.layout.tile_counts, self.layout.max_tiles
-        maxima = torch.cat([part[:, :n] for part, n in zip(parts, counts, strict=True)], dim=1)
-        sums = torch.cat([part[:, wide : wide + n] for part, n in zip(parts, counts, strict=True)], dim=1)
-        if self.spec.column_only:
-            target = self._pick(torch.stack([part[:, -1] for part in parts]), targets)
+        carries = self.preflight.carries_digest
+        message = self.buffers.take(MessageShape(rows, self.layout.max_tiles, carries), self.comm, device)
+        packing.fill(message, partials, self._digest(rows, device) if carries else None)
+        self.before_gather()
+        if self.spec.flat:
+            self.comm.all_gather_into_tensor(message.block.view(-1), message.sent)
         else:
-            target = self._pick(torch.stack(parts)[:, :, -1], targets)
-        return merge(maxima, sums, target)
-
-    def _fill(self, message: Message, partials: Partials) -> None:
-        mine, wide = self.layout.tile_counts[self.comm.rank], self.layout.max_tiles
-        rows = message.rows_of(message.sent)
-        rows[:, :mine] = partials.maxima
-        rows[:, wide : wide + mine] = partials.sums
-        rows[:, -1] = partials.target
-        if message.shape.digest:
-            message.digest_of(message.sent).copy_(self._digest(message.shape.rows, message.sent.device))
+            self.comm.all_gather(message.gathered, message.sent)
+        self.preflight.after(message)
+        maxima, sums, by_rank = packing.unpack(message, self.layout.tile_counts)
+        return merge(maxima, sums, self._pick(by_rank, targets))
 
     def _pick(self, by_rank: Any, targets: Any) -> Any:
-        """From ``[world, rows, ...]`` what each row's owner sent."""
+        """From ``[world, rows]`` what each row's owner sent."""
         import torch
 
-        device = str(targets.device)
-        if device not in self._starts:
-            self._starts[device] = torch.tensor(
-                self.layout.shard_starts, dtype=torch.int64, device=targets.device
-            )
-        index = torch.arange(by_rank.shape[1], device=targets.device)
-        return by_rank[owners(targets, self._starts[device]), index]
+        rows = by_rank.shape[1]
+        key = (str(targets.device), rows)
+        if key not in self._picks:
+            later = torch.tensor(self.layout.shard_starts[1:], dtype=torch.int64, device=targets.device)
+            self._picks[key] = (later, torch.arange(rows, device=targets.device))
+        later_starts, index = self._picks[key]
+        return by_rank[owners(targets, later_starts), index]
 
     def _digest(self, rows: int, device: Any) -> Any:
         import torch

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from rcatools.workload.vime.buffers import CacheCounts, Message
 from rcatools.workload.vime.collectives import CountingCollectives
 from rcatools.workload.vime.contract import DIGEST_BYTES, LogprobContractError
+from rcatools.workload.vime.packing import PlanePacking
 
 PUBLISHED_LIMIT = 32
 ROOMY_LIMIT = 8192
@@ -130,7 +131,7 @@ class AgreedCache:
 
 
 class CarriedDigest:
-    """The digest travels behind the rows of the packed message: always checked, no collective more.
+    """The digest travels in front of the packed message: always checked, no collective more.
 
     Ranks that disagree about the message's size are the backend's to report; equal sizes with another
     contract are found here.
@@ -143,11 +144,8 @@ class CarriedDigest:
 
     def after(self, message: Message) -> None:
         """Compare every rank's digest with this rank's."""
-        import torch
-
-        mine = message.digest_of(message.sent)
-        theirs = torch.stack([message.digest_of(flat) for flat in message.gathered])
-        _require((theirs == mine).all(), len(message.gathered))
+        mine, theirs = PlanePacking.digests(message)
+        _require((theirs == mine).all(), theirs.shape[0])
 
 
 def gather_digests(comm: CountingCollectives, words: Any) -> None:

@@ -71,8 +71,8 @@ def check_targets(targets: Any, layout: VocabLayout) -> None:
         raise InputError(f"targets must lie in 0..{layout.vocab - 1}")
 
 
-def owners(targets: Any, shard_starts: Any) -> Any:
-    """Rank that owns each target, ``[rows]`` int64, from the first columns of all shards ``[world]``."""
+def owners(targets: Any, later_starts: Any) -> Any:
+    """Rank that owns each target, ``[rows]`` int64, from the first columns of shards 1 and up."""
     import torch
 
-    return torch.bucketize(targets, shard_starts, right=True) - 1
+    return torch.bucketize(targets, later_starts, right=True)
