@@ -1,6 +1,6 @@
 """Graph capture of the log-probability forms, and the hazards that need a GPU.
 
-    python benchmarks/capture_hazards.py OUT_DIR [--world 1] [--blocks 20]
+    python benchmarks/capture_hazards.py OUT_DIR [--world 1] [--blocks 20] [--commit HASH]
 
 Writes ``OUT_DIR/capture_hazards.json``. Each scenario runs in its own group of worker processes, under a
 watchdog, because a failed capture leaves its process unusable.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from rcatools.device import fingerprint  # noqa: E402
 from rcatools.workload.vime.group import run_group  # noqa: E402
 
 QWEN3_VOCAB = 151_936
@@ -59,6 +59,7 @@ def main() -> int:
     parser.add_argument("out_dir", type=Path)
     parser.add_argument("--world", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=20)
+    parser.add_argument("--commit", help="of this code, where the machine has no git checkout")
     args = parser.parse_args()
     args.out_dir.mkdir(parents=True, exist_ok=True)
     import torch
@@ -67,10 +68,8 @@ def main() -> int:
     result: dict[str, Any] = {
         "format": "rcatools-capture-hazards-1",
         "world": args.world,
-        "torch": torch.__version__,
-        "hip": torch.version.hip,
-        "cuda": torch.version.cuda,
-        "commit": commit(),
+        "environment": fingerprint.environment(torch),
+        "commit": args.commit,
         "unix_time": time.time(),
         "scenarios": {},
     }
@@ -90,21 +89,6 @@ def main() -> int:
         shown = outcome.results.get(0) if name != "timed_replays" else "..."
         print(f"{name:<20} {outcome.state:<6} {outcome.errors or shown}", flush=True)
     return 0
-
-
-def commit() -> str | None:
-    """The checkout's commit, where git knows it."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(ROOT), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def test_a_rank_that_raises_ends_the_group_with_its_message() -> None:
     wrong = FORGETS | {"form": "no_such_form"}
     outcome = run_group("hazards.one_rank_forgets", 2, watchdog_s=20.0, arguments=wrong)
     assert outcome.state == "error"
-    assert all("no_such_form" in text for text in outcome.errors.values())
+    assert any("no_such_form" in text for text in outcome.errors.values())
 
 
 def test_a_call_that_is_no_function_is_refused() -> None:

@@ -2,9 +2,8 @@
 
     python -m rcatools.experiment.product_recording decode_matmul.json data/recordings/NAME
 
-Every arm of the table becomes an arm, every shape and row count a metric ``<shape>_m<rows>_us`` with one
-sample per block. All blocks come from one process, which the manifest says: intervals cover the drift
-inside it and nothing between processes.
+Every arm of the table becomes an arm, every shape and row count a metric ``<shape>_m<rows>_us``. A process of
+the benchmark is a block here, because the process is the unit of replication; its own blocks are samples.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from rcatools.recording.schema import RUN_COLUMNS, SAMPLE_COLUMNS
 from rcatools.recording.writer import write_bytes, write_manifest, write_table
 from rcatools.workload.vime.product import BLOCK_K, CHUNK_K, QWEN3_8B_TP4
 
-FORMAT = "rcatools-decode-matmul-1"
+FORMAT = "rcatools-decode-matmul-2"
 RAW = "decode_matmul.json"
 MAX_BYTES = 64 * 2**20
 MARGIN = 0.02
@@ -35,6 +34,8 @@ ARMS: dict[str, tuple[str, str]] = {
     "default_planted": ("plant_additive", "planted: one empty kernel more"),
     "default_whole": ("probe", "default tiles, one program walks all chunks"),
     "default_products": ("probe", "only the chunk products of the default"),
+    "default_deeper": ("probe", "default tiles with four stages: more loads in flight"),
+    "specialised_deeper": ("probe", "the published configuration with four stages"),
     "specialised": ("suspect", "the published configuration for this shape and row count"),
     "specialised_whole": ("probe", "the published configuration, one program walks all chunks"),
     "specialised_products": ("probe", "only the chunk products of the published configuration"),
@@ -74,7 +75,8 @@ def metric_of(row: Mapping[str, Any]) -> str:
 def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Runs and samples of the table, in the recording's columns."""
     names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
-    blocks = max(len(row["us_per_call"]) for row in document["table"])
+    order_of = {arm: order for order, arm in enumerate(names)}
+    processes = range(len(document["processes"]))
     runs = pd.DataFrame(
         [
             {
@@ -82,18 +84,17 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
                 "arm": arm,
                 "block": block,
                 "order": order,
-                "isolation": "none",
+                "isolation": "spawn",
                 "outcome": "ok",
                 "reason": None,
                 "started_utc": None,
                 "wall_s": None,
             }
-            for block in range(blocks)
+            for block in processes
             for order, arm in enumerate(names)
         ],
         columns=list(RUN_COLUMNS),
     )
-    order_of = {arm: order for order, arm in enumerate(names)}
     samples = pd.DataFrame(
         [
             {
@@ -102,11 +103,12 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
                 "order": order_of[row["arm"]],
                 "run": f"{block:03d}-{order_of[row['arm']]:02d}-{row['arm']}",
                 "metric": metric_of(row),
-                "sample": 0,
+                "sample": sample,
                 "value": float(value),
             }
             for row in document["table"]
-            for block, value in enumerate(row["us_per_call"])
+            for block, values in enumerate(row["us_per_call"])
+            for sample, value in enumerate(values)
         ],
         columns=list(SAMPLE_COLUMNS),
     )
@@ -115,36 +117,19 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
 
 def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of the recording."""
-    environment = document["environment"]
     names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
-    read = document["ceilings"]
-    fastest = min(min(times) for times in read["read_us"].values())
-    stamp = datetime.fromtimestamp(environment["unix_time"], UTC).isoformat(timespec="seconds")
-    cuda = environment.get("hip") is None
+    processes = document["processes"]
+    first = document["ceilings"][0]
+    fastest = min(min(times) for part in document["ceilings"] for times in part["read_us"].values())
+    count = len(names) * len(processes)
     return {
         "investigation": "vime-decode",
-        "state": "complete" if document.get("complete") else "stopped",
-        "created_utc": stamp,
-        "finished_utc": None,
+        "state": "stopped" if document["not_run"] else "complete",
+        "created_utc": _utc(processes[0]["unix_time"]),
+        "finished_utc": _utc(processes[-1]["unix_time"]),
         "command": COMMAND,
-        "device": {
-            "backend": "cuda" if cuda else "rocm",
-            "name": environment["gpu"],
-            "arch": f"sm_{environment['capability'].replace('.', '')}" if cuda else None,
-            "memory_bytes": environment["memory_bytes"],
-            "driver": environment.get("driver"),
-            "runtime": environment.get("cuda") or environment.get("hip"),
-            "uuid": None,
-            "multiprocessors": environment["multiprocessors"],
-            "last_level_cache_bytes": environment.get("l2_bytes"),
-        },
-        "environment": {
-            "python": environment["python"],
-            "packages": {name: environment[name] for name in ("torch", "triton")},
-            "cuda": environment.get("cuda"),
-            "hip": environment.get("hip"),
-            "code": environment.get("code") or {"commit": environment.get("commit")},
-        },
+        "device": document["device"],
+        "environment": document["environment"],
         "workload": {
             "name": "decode_product",
             "parameters": {
@@ -154,21 +139,25 @@ def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
             },
             "kernels": [],
         },
-        "ceilings": {"read_bytes_per_s": read["read_bytes"] / (fastest * 1e-6)},
+        "ceilings": {"read_bytes_per_s": first["read_bytes"] / (fastest * 1e-6)},
         "design": {
             "baseline": "default",
             "metric": "lm_head_m16_us",
             "margin": MARGIN,
             "confidence": 0.95,
-            "seed": environment["seed"],
-            "blocks": max(len(row["us_per_call"]) for row in document["table"]),
-            "isolation": "none: all blocks in one process",
+            "seed": processes[0]["seed"],
+            "blocks": len(processes),
+            "isolation": "spawn; the arms of a block share one process",
             "looks": 1,
             "arms": [_arm(name) for name in names],
         },
-        "counts": {"planned": len(names), "ok": len(names), "failed": 0},
-        "not_run": list(document.get("not_run", [])),
+        "counts": {"planned": count, "ok": count, "failed": 0},
+        "not_run": list(document["not_run"]),
     }
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _arm(name: str) -> dict[str, str]:
