@@ -1,15 +1,20 @@
 """Compile the decode product for a card that is not here, and read what the compiler chose.
 
+    python -m rcatools.workload.vime.offline --out offline.csv
+
 Nothing is run: the assembly says which matrix instruction a configuration uses, how many registers it
 takes and whether it spills. Needs Triton, no device.
 """
 
 from __future__ import annotations
 
+import argparse
+import csv
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rcatools.errors import InputError, UnavailableError
@@ -17,7 +22,6 @@ from rcatools.workload.offline import TARGETS
 from rcatools.workload.vime.product import (
     PUBLISHED,
     ProductConfig,
-    chunk_count,
     compile_options,
     constants,
 )
@@ -123,8 +127,31 @@ def compile_published(targets: Mapping[str, Any] | None = None) -> list[dict[str
     """Every published configuration and both kernels for ``targets`` (default: the AMD ones)."""
     chosen = list(targets) if targets else [name for name, spec in TARGETS.items() if spec[0] == "hip"]
     return [
-        compile_product(target, kernel, config)[0].to_dict() | {"chunks": chunk_count(4096)}
+        compile_product(target, kernel, config)[0].to_dict()
         for target in chosen
         for kernel in ("chunk_products", "whole_product")
         for config in PUBLISHED
     ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write what the compiler chose for the AMD targets as CSV."""
+    import triton
+
+    parser = argparse.ArgumentParser(prog="python -m rcatools.workload.vime.offline", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args(argv)
+    with args.out.open("w", newline="", encoding="utf-8") as stream:
+        names = ["target", "kernel", "config", "matrix_instruction", "count", "shared_bytes"]
+        names += ["vgprs", "agprs", "spills", "triton"]
+        writer = csv.DictWriter(stream, names, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        for record in compile_published():
+            for instruction, count in record["matrix_instructions"].items():
+                row = {"matrix_instruction": instruction, "count": count, "triton": triton.__version__}
+                writer.writerow(record | row)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
