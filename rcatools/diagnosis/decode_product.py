@@ -140,12 +140,12 @@ def _ratio_columns(arm: str, found: Comparison | None) -> dict[str, Any]:
 
 def launch_changes(data: ProductData) -> pd.DataFrame:
     """Where the published rule picks another configuration: programs and requested bytes, published / default."""
-    table = data.launches.set_index(["shape", "rows", "arm"])
     rows = []
-    for shape, count in data.cells():
-        if (shape, count, "specialised") not in table.index:
+    for (shape, count), cell in data.launches.groupby(["shape", "rows"], sort=False):
+        arms = {str(row["arm"]): row for row in cell.to_dict("records")}
+        if "specialised" not in arms:
             continue
-        new, old = table.loc[(shape, count, "specialised")], table.loc[(shape, count, "default")]
+        new, old = arms["specialised"], arms["default"]
         rows.append(
             {
                 "shape": shape,
