@@ -1,6 +1,6 @@
 """Graph capture of the log-probability forms, and the hazards that need a GPU.
 
-    python benchmarks/capture_hazards.py OUT_DIR [--world 1] [--blocks 20] [--commit HASH]
+    python benchmarks/capture_hazards.py OUT_DIR [--world 1] [--blocks 20]
 
 Writes ``OUT_DIR/capture_hazards.json``. Each scenario runs in its own group of worker processes, under a
 watchdog, because a failed capture leaves its process unusable.
@@ -59,7 +59,6 @@ def main() -> int:
     parser.add_argument("out_dir", type=Path)
     parser.add_argument("--world", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=20)
-    parser.add_argument("--commit", help="of this code, where the machine has no git checkout")
     args = parser.parse_args()
     args.out_dir.mkdir(parents=True, exist_ok=True)
     import torch
@@ -69,7 +68,6 @@ def main() -> int:
         "format": "rcatools-capture-hazards-1",
         "world": args.world,
         "environment": fingerprint.environment(torch),
-        "commit": args.commit,
         "unix_time": time.time(),
         "scenarios": {},
     }

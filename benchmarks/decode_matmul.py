@@ -1,6 +1,6 @@
 """Time the decode product on one GPU: configurations, schedules, torch, and the bandwidth floor.
 
-    python benchmarks/decode_matmul.py OUT_DIR [--processes 8] [--blocks 6] [--budget-s 140] [--commit HASH]
+    python benchmarks/decode_matmul.py OUT_DIR [--processes 8] [--blocks 6] [--budget-s 140]
 
 Writes ``OUT_DIR/decode_matmul.json``: compiled resources, bit equality, one time per process, block and arm,
 and a factor grid (tile, warps, stages) that says which property of a configuration moves the time. Every
@@ -33,15 +33,12 @@ CHILD_TIMEOUT_S = 120.0
 TOLERANCE = 8e-3
 
 
-def surroundings(seed: int, commit: str | None) -> dict[str, Any]:
+def surroundings(seed: int) -> dict[str, Any]:
     """Machine and code: enough to compare two recordings."""
     backend = "rocm" if torch.version.hip else "cuda"
-    found = fingerprint.environment(torch)
-    if commit:
-        found["code"] = found["code"] | {"commit": commit, "reason": "told by the caller"}
     return {
         "device": describe(backend, torch).as_dict(),
-        "environment": found,
+        "environment": fingerprint.environment(torch),
         "clocks": _clocks(),
         "seed": seed,
         "unix_time": time.time(),
@@ -65,7 +62,7 @@ def child(job: dict[str, Any]) -> None:
         result = product_bench.measure_once(job["seed"], job["deadline"])
     else:
         result = product_bench.measure_table(job["seed"], job["blocks"])
-    result |= surroundings(job["seed"], job["commit"])
+    result |= surroundings(job["seed"])
     Path(job["out"]).write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
 
 
@@ -105,7 +102,6 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--budget-s", type=float, default=140.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--commit", help="of this code, where the machine has no git checkout")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -125,7 +121,6 @@ def main() -> int:
             "seed": args.seed + number,
             "blocks": args.blocks,
             "deadline": deadline,
-            "commit": args.commit,
             "out": str(args.out_dir / f"part_{name}_{number}.json"),
         }
         measured = in_a_process(job)
