@@ -189,3 +189,19 @@ def test_row_counts_share_the_front_of_one_owned_buffer() -> None:
     assert [flat.data_ptr() for flat in small.gathered] == [row.data_ptr() for row in small.block]
     other = buffers.take(MessageShape(3, 16), StubGroup(epoch=2), "cpu")  # type: ignore[arg-type]
     assert other.sent.data_ptr() != big.sent.data_ptr()
+
+
+def test_an_owner_that_loses_its_buffer_keeps_what_it_holds() -> None:
+    buffers = OwnedBuffers(limit=2)
+    first = buffers.take(MessageShape(4, 16), StubGroup(epoch=1), "cpu")  # type: ignore[arg-type]
+    first.sent.fill_(7.0)
+    others = [
+        buffers.take(MessageShape(4, 16), StubGroup(epoch=epoch), "cpu")  # type: ignore[arg-type]
+        for epoch in (2, 3)
+    ]
+    assert buffers.counts.evictions == 1
+    for other in others:
+        other.sent.zero_()
+    assert (first.sent == 7.0).all()
+    again = buffers.take(MessageShape(4, 16), StubGroup(epoch=1), "cpu")  # type: ignore[arg-type]
+    assert again.sent.data_ptr() != first.sent.data_ptr()

@@ -108,7 +108,7 @@ def gap(document: Mapping[str, Any], extras: Extras) -> list[str]:
     graphs = extras.graphs
     if graphs is not None and len(graphs.captures):
         refused = graphs.captures[~graphs.captures["captured"].astype(bool)]["form"].tolist()
-        kept = graphs.captures[graphs.captures["replay_equal"] == True]["form"].tolist()  # noqa: E712
+        kept = [row["form"] for row in records(graphs.captures) if row["replay_equal"] is True]
         if refused:
             found.append(
                 f"In a graph on the GPU {', '.join(map(str, refused))} cannot be captured at all; captured and right "

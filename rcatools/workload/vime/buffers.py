@@ -19,6 +19,7 @@ from rcatools.workload.vime.collectives import CountingCollectives
 from rcatools.workload.vime.contract import DIGEST_BYTES
 
 PUBLISHED_LIMIT = 32
+MOST_OWNERS = 64
 DIGEST_WORDS = DIGEST_BYTES // 4
 
 
@@ -122,12 +123,14 @@ class OwnedBuffers:
 
     A call's results are copies, so calls in one stream's order may reuse the memory. Inside
     ``pinning()`` every message handed out is also kept by the returned list: keep that list as long as
-    the captured graph. Any number of row counts needs one entry.
+    the captured graph. Any number of row counts needs one entry. Beyond ``limit`` owners the one that
+    asked longest ago loses its buffer; whoever still holds a message of it keeps the memory alive.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = MOST_OWNERS) -> None:
+        self.limit = limit
         self.counts = CacheCounts()
-        self._arenas: dict[tuple[Any, ...], Message] = {}
+        self._arenas: OrderedDict[tuple[Any, ...], Message] = OrderedDict()
         self._lock = threading.Lock()
         self._pins = threading.local()
 
@@ -149,6 +152,10 @@ class OwnedBuffers:
                 arena = self._arenas[key] = _new_message(roomy, comm.world, device)
             else:
                 self.counts.hits += 1
+            self._arenas.move_to_end(key)
+            while len(self._arenas) > self.limit:
+                self._arenas.popitem(last=False)
+                self.counts.evictions += 1
         room = arena.block.view(-1)[: comm.world * shape.words]
         message = Message(shape, arena.sent[: shape.words], room.view(comm.world, shape.words))
         for kept in pins or ():
