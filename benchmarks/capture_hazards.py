@@ -65,7 +65,7 @@ def main() -> int:
 
     target = args.out_dir / "capture_hazards.json"
     result: dict[str, Any] = {
-        "format": "rcatools-capture-hazards-1",
+        "format": "rcatools-capture-hazards-2",
         "world": args.world,
         "environment": fingerprint.environment(torch),
         "unix_time": time.time(),

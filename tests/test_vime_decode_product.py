@@ -48,11 +48,12 @@ def test_ratios_and_floor_shares_are_those_put_in(data: dp.ProductData) -> None:
     table = dp.product_table(data).set_index(["shape", "rows"])
     assert len(table) == 10
     cell = table.loc[("lm_head", 64)]
-    assert cell["default_deeper_ratio"] == pytest.approx(0.6)
+    assert cell["deeper_ratio"] == pytest.approx(0.6)
     assert cell["specialised_ratio"] == pytest.approx(0.8)
     assert cell["specialised_verdict"] == "faster"
     assert table.loc[("lm_head", 8)]["specialised_verdict"] == "slower"
     assert cell["default_floor_share"] == pytest.approx(READ_SHARE)
+    assert cell["deeper_floor_share"] == pytest.approx(READ_SHARE / 0.6)
     assert cell["torch_floor_share"] == pytest.approx(READ_SHARE / 0.5)
     assert table.loc[("o_proj", 8)]["specialised_verdict"] == ""
     assert math.isnan(table.loc[("o_proj", 8)]["specialised_ratio"])
@@ -139,3 +140,47 @@ def test_a_damaged_json_beside_a_recording_is_one_line(data: dp.ProductData, tmp
     (tmp_path / "out" / dp.RAW).write_text('{"table": [{}]}')
     with pytest.raises(InputError, match="damaged"):
         dp.load_product(open_recording(tmp_path / "out"))
+
+
+def test_the_first_form_holds_one_process_and_says_so(tmp_path: Path) -> None:
+    document = made_up(1, 6)
+    old = {
+        "gpu": "a card",
+        "capability": "9.0",
+        "memory_bytes": 1,
+        "driver": "580",
+        "cuda": "13.0",
+        "hip": None,
+        "multiprocessors": 132,
+        "l2_bytes": 1,
+        "python": "3.12.3",
+        "torch": "2.11.0",
+        "triton": "3.6.0",
+        "commit": None,
+        "seed": 0,
+        "clocks": None,
+        "unix_time": 1.8e9,
+    }
+    for item in document["table"]:
+        (item["us_per_call"],) = item["us_per_call"]
+    document["table"] = [item for item in document["table"] if not item["arm"].endswith("_deeper")]
+    document |= {"format": conversion.FIRST_FORMAT, "environment": old}
+    document["ceilings"] = document["ceilings"][0]
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(document))
+    conversion.write_product_recording(file, tmp_path / "out")
+    found = dp.load_product(open_recording(tmp_path / "out"))
+    assert found.replicate == "block of one process"
+    assert len(dp.cell_values(found.recording, "qkv", 8)) == 6
+    assert set(found.recording.runs["isolation"]) == {"none"}
+    # without an arm of its own the deeper tile is read from the factor grid
+    assert dp.product_table(found)["deeper_ratio"].tolist() == pytest.approx([0.5] * 10)
+    times = dp.token_times(found)
+    assert times["deeper"].tolist() == pytest.approx((0.5 * times["default"]).tolist())
+
+
+def test_a_damaged_first_form_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps({"format": conversion.FIRST_FORMAT, "table": []}))
+    with pytest.raises(InputError, match="damaged"):
+        conversion.load_product_json(file)

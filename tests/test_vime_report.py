@@ -115,7 +115,16 @@ def test_hazards_on_the_gpu_join_those_of_the_cpu(graphs: GraphHazards) -> None:
     assert vime.hazards(graphs.hazards).frame()["Outcome"].tolist() == ["harm", "harm", "no harm", "no harm"]
 
 
-@pytest.mark.parametrize("content", ["{", "{}", "[1]", '{"format": "rcatools-capture-hazards-1"}'])
+def test_the_first_form_named_another_layout(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(graph_result() | {"format": "rcatools-capture-hazards-1"}))
+    old = load_graph_hazards(file)
+    for table in (old.captures, old.hazards, old.times):
+        assert "safe_carried_by_rows" in set(table["form"])
+        assert "safe_carried" not in set(table["form"])
+
+
+@pytest.mark.parametrize("content", ["{", "{}", "[1]", '{"format": "rcatools-capture-hazards-2"}'])
 def test_other_graph_files_are_refused_in_one_line(content: str, tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text(content)

@@ -123,7 +123,7 @@ def graph_result() -> dict[str, Any]:
         for us in (base + offset,)
     ]
     return {
-        "format": "rcatools-capture-hazards-1",
+        "format": "rcatools-capture-hazards-2",
         "world": 1,
         "scenarios": {
             "gather_list": scenario({"captured": True, "error": None, "replay_equal": True}),

@@ -1,7 +1,8 @@
 """What the decode product's recording says: cells against the bandwidth floor, and which factor moves the time.
 
 Reads the recording made from ``benchmarks/decode_matmul.py`` and the JSON beside it. Ratios are times,
-candidate / baseline; intervals are over processes, except for the factor grid, whose blocks come from one.
+candidate / baseline; intervals are over what ``ProductData.replicate`` names, and over blocks of one process
+for the factor grid.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from rcatools.stats.records import Comparison
 RAW = "decode_matmul.json"
 MAX_RAW_BYTES = 64 * 2**20
 FACTORS = ("block_m", "block_n", "warps", "stages")
-COMPARED = ("specialised", "default_deeper", "specialised_deeper", "default_whole", "torch")
+COMPARED = ("specialised", "default_whole", "torch")
+DEFAULT_TILE = {"block_m": 16, "block_n": 32, "warps": 2}
+DEEPER = 4
 # Layers of Qwen3-8B (num_hidden_layers of its published config.json); the head runs once per token.
 QWEN3_8B_LAYERS = 36
 PER_LAYER = ("qkv", "o_proj", "gate_up", "down")
@@ -40,6 +43,11 @@ class ProductData:
     grid: pd.DataFrame
     launches: pd.DataFrame
     empty_kernel_us: float
+
+    @property
+    def replicate(self) -> str:
+        """What an interval is over: "process", or "block of one process"."""
+        return str(self.recording.manifest.design.get("replicate", "process"))
 
     def cells(self) -> list[tuple[str, int]]:
         """Shapes and row counts in measured order."""
@@ -76,10 +84,15 @@ def load_product(recording: Recording) -> ProductData:
             equality=pd.DataFrame(raw["equality"]),
             grid=pd.DataFrame(grid),
             launches=_flat(launches, "launch").drop(columns="us_per_call"),
-            empty_kernel_us=float(np.median([c["empty_kernel_us"] for c in raw["ceilings"]])),
+            empty_kernel_us=_empty_kernel_us(raw["ceilings"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{file} is damaged ({type(error).__name__}: {error}): record again") from None
+
+
+def _empty_kernel_us(ceilings: Any) -> float:
+    parts = ceilings if isinstance(ceilings, list) else [ceilings]
+    return float(np.median([us for part in parts for us in part["empty_kernel_us"]]))
 
 
 def _flat(rows: list[dict[str, Any]], key: str) -> pd.DataFrame:
@@ -101,9 +114,10 @@ def compare_arms(values: pd.DataFrame, arm: str, against: str, *, margin: float)
 def product_table(data: ProductData) -> pd.DataFrame:
     """One row per shape and row count.
 
-    Columns: ``default_us``; for each of COMPARED its ``_ratio``, ``_low``, ``_high`` and ``_verdict`` against
-    the default; ``read_us`` (the weight read once by the fastest plain read); and for default, the published
-    choice, the deeper default and torch the share of that floor, ``<arm>_floor_share``.
+    Columns: ``default_us``; for each of COMPARED and for ``deeper`` (the default tile with four stages) its
+    ``_ratio``, ``_low``, ``_high`` and ``_verdict`` against the default; ``read_us`` (the weight read once by
+    the fastest plain read); and for default, specialised, deeper and torch the share of that floor,
+    ``<arm>_floor_share``. What was not measured in a cell is NaN or "".
     """
     rows = []
     for shape, count in data.cells():
@@ -114,11 +128,32 @@ def product_table(data: ProductData) -> pd.DataFrame:
         for arm in COMPARED:
             found = compare_arms(values, arm, "default", margin=data.recording.manifest.margin)
             row |= _ratio_columns(arm, found)
-        for arm in ("default", "specialised", "default_deeper", "torch"):
-            if arm in values.columns:
-                row[f"{arm}_floor_share"] = float(read) / values[arm].median()
+        deeper = deeper_comparison(data, shape, count)
+        row |= _ratio_columns("deeper", deeper)
+        for arm in ("default", "specialised", "torch"):
+            row[f"{arm}_floor_share"] = (
+                float(read) / values[arm].median() if arm in values.columns else math.nan
+            )
+        row["deeper_floor_share"] = row["default_floor_share"] / row["deeper_ratio"]
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def deeper_comparison(data: ProductData, shape: str, rows: int) -> Comparison | None:
+    """The default tile with four stages against two: by its own arm, else by the factor grid, else None.
+
+    The programs, their bytes and their order are the same; only more loads are in flight.
+    """
+    margin = data.recording.manifest.margin
+    found = compare_arms(cell_values(data.recording, shape, rows), "default_deeper", "default", margin=margin)
+    if found is not None:
+        return found
+    cell = data.grid[(data.grid["shape"] == shape) & (data.grid["rows"] == rows)]
+    for name, level in DEFAULT_TILE.items():
+        cell = cell[cell[name] == level]
+    wide = cell.pivot_table(index="block", columns="stages", values="us")
+    wide = wide.rename(columns={2: "default", DEEPER: "default_deeper"})
+    return compare_arms(wide, "default_deeper", "default", margin=margin)
 
 
 def _ratio_columns(arm: str, found: Comparison | None) -> dict[str, Any]:
@@ -202,7 +237,7 @@ def _half_width(values: np.ndarray[Any, np.dtype[np.float64]], confidence: float
 def token_times(data: ProductData) -> pd.DataFrame:
     """Microseconds of all products of one decode step of Qwen3-8B on one of four ranks, by row count.
 
-    36 layers of QKV, output, gate-up and down projections and one head; "published" takes the configuration
+    "deeper" is the default times the ratio of ``deeper_comparison``, NaN where a cell lacks it. 36 layers of QKV, output, gate-up and down projections and one head; "published" takes the configuration
     the published rule picks in each cell. Only products: attention, norms and collectives are not in it.
     """
     rows = []
@@ -213,7 +248,9 @@ def token_times(data: ProductData) -> pd.DataFrame:
             read = medians[[name for name in medians.index if name.startswith("read_")]].min()
             totals["default"] += times * medians["default"]
             totals["published"] += times * medians.get("specialised", medians["default"])
-            totals["deeper"] += times * medians["default_deeper"]
+            deeper = deeper_comparison(data, shape, count)
+            ratio = math.nan if deeper is None else deeper.estimate.ratio
+            totals["deeper"] += times * medians["default"] * ratio
             totals["torch"] += times * medians["torch"]
             totals["read"] += times * read
         rows.append({"rows": count} | totals)

@@ -11,7 +11,10 @@ import pandas as pd
 
 from rcatools.errors import InputError
 
-FORMAT = "rcatools-capture-hazards-1"
+FORMAT = "rcatools-capture-hazards-2"
+FIRST_FORMAT = "rcatools-capture-hazards-1"
+# What a form of the first format is called today: its message was laid out by rows then.
+FIRST_NAMES = {"safe_carried": "safe_carried_by_rows"}
 MAX_BYTES = 16 * 2**20
 HAZARD_FORMS = {"unsafe": "packed_cached_column", "safe": "safe_carried"}
 
@@ -44,12 +47,12 @@ def load_graph_hazards(path: Path) -> GraphHazards:
         raise InputError(f"no usable file at {path}: give the JSON written by benchmarks/capture_hazards.py")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
+        if not isinstance(document, dict) or document.get("format") not in {FORMAT, FIRST_FORMAT}:
             raise InputError(f"{path} is not a result of benchmarks/capture_hazards.py ({FORMAT})")
         scenarios = document["scenarios"]
-        return GraphHazards(
-            int(document["world"]), _captures(scenarios), _hazards(scenarios), _times(scenarios)
-        )
+        names = FIRST_NAMES if document["format"] == FIRST_FORMAT else {}
+        tables = (_captures(scenarios), _hazards(scenarios), _times(scenarios))
+        return GraphHazards(int(document["world"]), *(table.replace({"form": names}) for table in tables))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): run it again") from None
 

@@ -4,6 +4,8 @@
 
 Every arm of the table becomes an arm, every shape and row count a metric ``<shape>_m<rows>_us``. A process of
 the benchmark is a block here, because the process is the unit of replication; its own blocks are samples.
+Results of the benchmark's first form hold one process: its blocks are the blocks here, and the design's
+``replicate`` says so, because such intervals cover nothing that differs between processes.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from rcatools.recording.writer import write_bytes, write_manifest, write_table
 from rcatools.workload.vime.product import BLOCK_K, CHUNK_K, QWEN3_8B_TP4
 
 FORMAT = "rcatools-decode-matmul-2"
+FIRST_FORMAT = "rcatools-decode-matmul-1"
 RAW = "decode_matmul.json"
 MAX_BYTES = 64 * 2**20
 MARGIN = 0.02
@@ -46,7 +49,7 @@ READ_PREFIX = "read_"
 
 
 def load_product_json(path: Path) -> dict[str, Any]:
-    """Read and check the benchmark's JSON.
+    """Read and check the benchmark's JSON, in its present form whichever it was written in.
 
     Raises:
         InputError: the file is missing, too large, damaged or of another format.
@@ -59,12 +62,52 @@ def load_product_json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({error})") from None
+    if isinstance(document, dict) and document.get("format") == FIRST_FORMAT:
+        document = _from_first_form(path, document)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{path} is not a result of benchmarks/decode_matmul.py ({FORMAT})")
     missing = [key for key in ("environment", "table", "equality", "grid", "ceilings") if key not in document]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}: run the benchmark again")
     return document
+
+
+def _from_first_form(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    try:
+        old = document["environment"]
+        blocks = len(document["table"][0]["us_per_call"])
+        process = {"seed": old["seed"], "clocks": old["clocks"], "unix_time": old["unix_time"]}
+        return document | {
+            "format": FORMAT,
+            "replicate": "block of one process",
+            "table": [
+                row | {"us_per_call": [[us] for us in row["us_per_call"]]} for row in document["table"]
+            ],
+            "ceilings": [document["ceilings"]],
+            "processes": [process] * blocks,
+            "device": {
+                "backend": "cuda",
+                "name": old["gpu"],
+                "arch": f"sm_{old['capability'].replace('.', '')}",
+                "memory_bytes": old["memory_bytes"],
+                "driver": old["driver"],
+                "runtime": old["cuda"],
+                "uuid": None,
+                "multiprocessors": old["multiprocessors"],
+                "last_level_cache_bytes": old["l2_bytes"],
+            },
+            "environment": {
+                "python": old["python"],
+                "packages": {"torch": old["torch"], "triton": old["triton"]},
+                "cuda": old["cuda"],
+                "hip": old["hip"],
+                "code": {"commit": old["commit"], "reason": "the benchmark's first form did not ask for it"},
+            },
+        }
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged ({type(error).__name__}: {error}): run the benchmark again"
+        ) from None
 
 
 def metric_of(row: Mapping[str, Any]) -> str:
@@ -77,6 +120,7 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
     names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
     order_of = {arm: order for order, arm in enumerate(names)}
     processes = range(len(document["processes"]))
+    isolation = "none" if "replicate" in document else "spawn"
     runs = pd.DataFrame(
         [
             {
@@ -84,7 +128,7 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
                 "arm": arm,
                 "block": block,
                 "order": order,
-                "isolation": "spawn",
+                "isolation": isolation,
                 "outcome": "ok",
                 "reason": None,
                 "started_utc": None,
@@ -147,7 +191,8 @@ def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
             "confidence": 0.95,
             "seed": processes[0]["seed"],
             "blocks": len(processes),
-            "isolation": "spawn; the arms of a block share one process",
+            "isolation": "the arms of a block share one process",
+            "replicate": document.get("replicate", "process"),
             "looks": 1,
             "arms": [_arm(name) for name in names],
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -121,7 +122,19 @@ def gap(document: Mapping[str, Any], extras: Extras) -> list[str]:
                 f"{units.duration_us(time['graph', 'packed'])} in a replayed graph, {graphs.world} rank: launches cost "
                 "more than anything the forms differ in."
             )
+            found += _against_products(extras.product, time)
     return found
+
+
+def _against_products(data: dp.ProductData | None, time: Mapping[tuple[str, str], float]) -> list[str]:
+    """How much an exchange is beside the products of a decode step."""
+    step = dp.token_times(data) if data is not None else pd.DataFrame({"rows": []})
+    return [
+        f"Beside the products of one decode step of 8 rows ({units.duration_us(row['default'])}) that is "
+        f"{units.percent(time['eager', 'packed'] / row['default'])} launched eagerly and "
+        f"{units.percent(time['graph', 'packed'] / row['default'])} in a replay."
+        for row in records(step[step["rows"] == 8])
+    ]
 
 
 def _medians(graphs: GraphHazards, rows: int) -> dict[tuple[str, str], float]:
@@ -151,13 +164,19 @@ def products(data: dp.ProductData | None) -> list[str]:
             )
     effects = dp.factor_effects(data.grid)
     for rows in (SMALL_ROWS, LARGE_ROWS):
-        found.append(f"What moves the time with {rows} rows: {_factors(effects[effects['rows'] == rows])}.")
+        chosen = effects[effects["rows"] == rows]
+        if len(chosen):
+            found.append(f"The property that moves the time of {rows} rows most: {_largest_steps(chosen)}.")
     step = dp.token_times(data)
-    for row in records(step[step["rows"] == 8]):
+    for row in records(step[step["rows"] == SMALL_ROWS]):
         found.append(
-            f"All products of one decode step of 8 rows: default {units.duration_us(row['default'])}, published "
+            f"All products of one decode step of {SMALL_ROWS} rows: default {units.duration_us(row['default'])}, published "
             f"{units.duration_us(row['published'])}, default with four stages {units.duration_us(row['deeper'])}, torch "
             f"{units.duration_us(row['torch'])}, weights read once {units.duration_us(row['read'])}."
+        )
+    if data.replicate != "process":
+        found.append(
+            "These product times come from one process: their intervals cover nothing that differs between processes."
         )
     checked = data.equality[data.equality["config"] != "torch"]
     equal = int(checked["equal_to_default"].sum())
@@ -177,11 +196,13 @@ def _range(ratios: pd.Series[Any]) -> str:
     return f"{units.change(float(ratios.min()))} to {units.change(float(ratios.max()))}"
 
 
-def _factors(effects: pd.DataFrame) -> str:
+def _largest_steps(effects: pd.DataFrame) -> str:
+    """For each shape the step of one property that changes its time most."""
     names = {"block_m": "rows per tile", "block_n": "columns per tile", "warps": "warps", "stages": "stages"}
     texts = []
-    for (factor, step), part in effects.groupby(["factor", "step"], sort=False):
-        texts.append(f"{names[str(factor)]} {step}: {_range(part['ratio'])}")
+    for shape, part in effects.groupby("shape", sort=False):
+        row = records(part.loc[[part["ratio"].map(math.log).abs().idxmax()]])[0]
+        texts.append(f"{shape}: {names[row['factor']]} {row['step']} ({units.change(row['ratio'])})")
     return "; ".join(texts)
 
 
@@ -231,14 +252,19 @@ def safety(document: Mapping[str, Any], graphs: GraphHazards | None) -> list[str
         item = next((o for o in document["observations"] if o["id"] == name), None)
         if item is not None:
             found.append(f"{item['text']}: {item['observed']}.")
-    if graphs is not None:
-        time = _medians(graphs, 8)
-        base = time.get(("graph", "packed_cached_column"))
-        for form in ("safe_carried", "safe_carried_flat"):
-            own = time.get(("graph", form))
-            if base is not None and own is not None:
-                found.append(
-                    f"Inside a replayed graph on the GPU, 8 rows, {graphs.world} rank, {form} takes "
-                    f"{units.duration_us(own)} against {units.duration_us(base)} of packed_cached_column."
-                )
+    found += _pair(graphs, "packed", "packed_once")
+    for form in ("safe_carried_by_rows", "safe_carried", "safe_carried_flat"):
+        found += _pair(graphs, form, "packed_cached_column")
     return found
+
+
+def _pair(graphs: GraphHazards | None, form: str, against: str) -> list[str]:
+    """Two forms inside a replayed graph, as a sentence; none where one was not timed."""
+    time = _medians(graphs, 8) if graphs is not None else {}
+    own, base = time.get(("graph", form)), time.get(("graph", against))
+    if graphs is None or own is None or base is None:
+        return []
+    return [
+        f"Inside a replayed graph on the GPU, 8 rows, {graphs.world} rank, {form} takes {units.duration_us(own)} "
+        f"against {units.duration_us(base)} of {against}."
+    ]

@@ -23,8 +23,6 @@ FACTOR_NAMES = {
 }
 PRODUCT_ARMS = {
     "specialised": "published configuration",
-    "default_deeper": "default tiles, four stages",
-    "specialised_deeper": "published configuration, four stages",
     "default_whole": "default tiles, one kernel",
     "torch": "torch",
 }
@@ -41,11 +39,14 @@ def product_forest(data: dp.ProductData, rows: int) -> Forest:
             found = dp.compare_arms(values, arm, "default", margin=data.recording.manifest.margin)
             if found is not None:
                 points.append(interval_of(f"{shape}: {label}", found))
+        deeper = dp.deeper_comparison(data, shape, count)
+        if deeper is not None:
+            points.append(interval_of(f"{shape}: default tiles, four stages", deeper))
     return Forest(
         f"product_m{rows}",
         f"Decode products of {rows} rows against the default configuration",
-        "One row per shape and arm: mean change with its interval over processes. Every arm of ours gives "
-        "the same bits.",
+        f"One row per shape and arm: mean change with its interval, one replicate is a {data.replicate}. Every arm "
+        "of ours gives the same bits.",
         RATIO_AXIS,
         tuple(points),
         band=data.recording.manifest.margin,
@@ -64,13 +65,10 @@ def product_cells(data: dp.ProductData) -> Table:
                 units.duration_us(cell["default_us"]),
                 _change(cell, "specialised") if chosen else "the default",
                 verdict_cell(chosen) if chosen else "",
-                _change(cell, "default_deeper"),
+                _change(cell, "deeper"),
                 _change(cell, "torch"),
                 units.duration_us(cell["read_us"]),
-                *(
-                    units.percent(cell.get(f"{arm}_floor_share"))
-                    for arm in ("default", "default_deeper", "torch")
-                ),
+                *(units.percent(cell.get(f"{arm}_floor_share")) for arm in ("default", "deeper", "torch")),
             ]
         )
     columns = ["Product", "Default", "Published", "Verdict", "Four stages", "torch", "Floor"]
@@ -80,7 +78,7 @@ def product_cells(data: dp.ProductData) -> Table:
         columns,
         rows,
         numeric=(1, 2, 4, 5, 6, 7, 8, 9),
-        note="Floor: the weight read once by a plain read. Share: floor / time. Ratios are paired by process.",
+        note=f"Floor: the weight read once by a plain read. Share: floor / time. Ratios are paired by {data.replicate}.",
     )
 
 
