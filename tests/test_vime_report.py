@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rcatools.report.measured import COLUMNS, Measured
 from vime_samples import graph_result, made_up
 
 from rcatools.diagnosis import decode_product as dp
@@ -17,6 +16,7 @@ from rcatools.errors import InputError
 from rcatools.experiment.product_recording import write_product_recording
 from rcatools.recording import open_recording
 from rcatools.report import vime, vime_findings, vime_products
+from rcatools.report.measured import COLUMNS, Measured
 
 # time of each form's exchange at 1, 2 and 4 ranks, and collectives issued and counted by the backend
 FORMS = {

@@ -1,8 +1,15 @@
-"""What ``benchmarks/capture_hazards.py`` saw on a GPU: captures, hazards in graphs, time inside a replay."""
+"""What ``benchmarks/capture_hazards.py`` saw on a GPU: captures, hazards in graphs, time inside a replay.
+
+    python -m rcatools.diagnosis.graph_hazards capture_hazards.json --out data/investigations/vime-decode
+
+writes the tables that investigation.yaml quotes.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,3 +137,34 @@ def _times(scenarios: dict[str, Any]) -> pd.DataFrame:
         for block, us in enumerate(row["us_per_call"])
     ]
     return pd.DataFrame(rows, columns=["form", "how", "rows", "block", "us"])
+
+
+def write_tables(source: Path, folder: Path) -> None:
+    """Write the tables that an investigation quotes: hazards, captures and median times, as CSV.
+
+    Raises:
+        InputError: the source cannot be read.
+    """
+    found = load_graph_hazards(source)
+    times = found.times.groupby(["how", "form", "rows"])["us"].median().reset_index()
+    times["us"] = times["us"].round(3)
+    captures = found.captures.assign(
+        captured=found.captures["captured"].astype(int),
+        replay_equal=[int(value is True) for value in found.captures["replay_equal"]],
+    )
+    for name, table in (("hazards_gpu", found.hazards), ("captures", captures), ("graph_times", times)):
+        (folder / f"{name}.csv").write_text(table.to_csv(index=False, lineterminator="\n"), encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the tables of one result."""
+    parser = argparse.ArgumentParser(prog="python -m rcatools.diagnosis.graph_hazards", description=__doc__)
+    parser.add_argument("source", type=Path, help="capture_hazards.json")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the investigation")
+    args = parser.parse_args(argv)
+    write_tables(args.source, args.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -221,6 +221,12 @@ def _check_names(spec: Spec, source: str) -> None:
                     outcome,
                     known,
                 )
+    for name, check in spec.observations.items():
+        companion = getattr(check, "recording", "")
+        if companion and companion not in spec.companions:
+            raise UnknownNameError(
+                f"companion in {source} at observations.{name}", companion, spec.companions
+            )
     hypotheses = _unique(spec.hypotheses, "hypotheses", source)
     claims = _unique(spec.claims, "claims", source)
     _unique(spec.links, "links", source)

@@ -116,7 +116,12 @@ def metric_of(row: Mapping[str, Any]) -> str:
 
 
 def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Runs and samples of the table, in the recording's columns."""
+    """Runs and samples of the table, in the recording's columns.
+
+    Facts of the runs: ``programs_<shape>_m<rows>`` of every arm of ours, and on the baseline how many products
+    were checked for equal bits and how many were not equal (``products_checked``, ``products_unequal``).
+    """
+    facts = _facts(document)
     names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
     order_of = {arm: order for order, arm in enumerate(names)}
     processes = range(len(document["processes"]))
@@ -134,11 +139,12 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
                 "started_utc": None,
                 "wall_s": None,
             }
+            | facts[arm]
             for block in processes
             for order, arm in enumerate(names)
         ],
-        columns=list(RUN_COLUMNS),
     )
+    runs = runs[[*RUN_COLUMNS, *(name for name in runs.columns if name not in RUN_COLUMNS)]]
     samples = pd.DataFrame(
         [
             {
@@ -157,6 +163,18 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
         columns=list(SAMPLE_COLUMNS),
     )
     return runs, samples
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    facts: dict[str, dict[str, int]] = {}
+    for row in document["table"]:
+        own = facts.setdefault(str(row["arm"]), {})
+        if row["launch"] is not None:
+            own[f"programs_{row['shape']}_m{row['rows']}"] = int(row["launch"]["programs"])
+    checked = [row for row in document["equality"] if row["split"] is not None]
+    facts["default"]["products_checked"] = len(checked)
+    facts["default"]["products_unequal"] = sum(not row["equal_to_default"] for row in checked)
+    return facts
 
 
 def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -124,6 +125,7 @@ def run(torch: Any, task: Mapping[str, Any]) -> dict[str, Any]:
         return {"samples": {}, "kernels": {}, "facts": check_bits(config, variant.form, device)}
     samples: dict[str, list[float]] = {}
     facts: dict[str, Any] = {"transport": "gloo" if device == "cpu" else "nccl"}
+    facts["processors"] = len(os.sched_getaffinity(0))
     hashes = set()
     for world in config.world_sizes():
         timed = time_variants(config, world, {"arm": variant}, device=device, start="fork")

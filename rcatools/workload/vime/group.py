@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -61,19 +61,25 @@ class GroupOutcome:
 
 @dataclass(frozen=True)
 class Seat:
-    """One rank's place in its group."""
+    """One rank's place in its group; ``folder`` holds the rendezvous and what each rank printed as errors."""
 
-    store: str
+    folder: str
     rank: int
     world: int
     device: str
     watchdog_s: float
+
+    @property
+    def log(self) -> Path:
+        """Where this rank's error stream goes."""
+        return Path(self.folder) / f"rank-{self.rank}.log"
 
 
 @dataclass
 class _Worker:
     process: Any
     pipe: Connection
+    log: Path
     joined: bool = False
     closed: bool = False
 
@@ -118,15 +124,16 @@ def run_group(
         try:
             for rank in range(world):
                 ours, theirs = context.Pipe(duplex=False)
+                seat = Seat(folder, rank, world, device, watchdog_s)
                 process = context.Process(
                     target=_rank_main,
-                    args=(theirs, call, Seat(str(Path(folder) / "store"), rank, world, device, watchdog_s)),
+                    args=(theirs, call, seat),
                     kwargs={"arguments": dict(arguments or {})},
                     daemon=True,
                 )
                 process.start()
                 theirs.close()
-                workers[rank] = _Worker(process, ours)
+                workers[rank] = _Worker(process, ours, seat.log)
             return _watch(workers, watchdog_s, grace_s)
         finally:
             for worker in workers.values():
@@ -169,7 +176,8 @@ def _take_message(worker: _Worker, rank: int, progress: _Progress) -> None:
         worker.closed = True
         if rank not in progress.results:
             worker.process.join(5)
-            progress.errors.setdefault(rank, f"process ended with code {worker.process.exitcode}")
+            said = f": {last_line(worker.log)}" if last_line(worker.log) else ""
+            progress.errors.setdefault(rank, f"process ended with code {worker.process.exitcode}{said}")
         return
     if kind == "joined":
         worker.joined = True
@@ -181,8 +189,19 @@ def _take_message(worker: _Worker, rank: int, progress: _Progress) -> None:
         worker.closed = True
 
 
+def last_line(log: Path) -> str:
+    """The last line of a log that is not empty, at most 300 characters."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((" ".join(line.split())[:300] for line in reversed(lines) if line.strip()), "")
+
+
 def _rank_main(pipe: Connection, call: str, seat: Seat, *, arguments: dict[str, Any]) -> None:
     try:
+        with seat.log.open("wb", buffering=0) as stream:
+            os.dup2(stream.fileno(), 2)
         torch, dist = _join(seat)
         pipe.send(("joined", None))
         module, name = call.split(".")
@@ -198,6 +217,16 @@ def _rank_main(pipe: Connection, call: str, seat: Seat, *, arguments: dict[str, 
         os._exit(1)  # a rank whose peers are gone must not wait for them while it shuts down
 
 
+def processors_of(rank: int, world: int, allowed: Collection[int]) -> list[int]:
+    """This rank's equal share of the processors, or all of them where there are fewer than ranks.
+
+    Ranks that happen to share a processor wait for each other's time slices instead of for data.
+    """
+    ordered = sorted(allowed)
+    share = len(ordered) // world
+    return ordered[rank * share : (rank + 1) * share] if share else ordered
+
+
 def _join(seat: Seat) -> tuple[Any, Any]:
     if Path("/sys/class/net/lo").exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -207,9 +236,11 @@ def _join(seat: Seat) -> tuple[Any, Any]:
     torch.set_num_threads(1)
     if seat.device == "cuda":
         torch.cuda.set_device(seat.rank)
+    else:
+        os.sched_setaffinity(0, processors_of(seat.rank, seat.world, os.sched_getaffinity(0)))
     dist.init_process_group(
         "nccl" if seat.device == "cuda" else "gloo",
-        store=dist.FileStore(seat.store, seat.world),
+        store=dist.FileStore(str(Path(seat.folder) / "store"), seat.world),
         rank=seat.rank,
         world_size=seat.world,
         timeout=timedelta(seconds=seat.watchdog_s + START_ALLOWANCE_S),
