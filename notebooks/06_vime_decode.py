@@ -22,12 +22,8 @@
 # %% tags=["parameters"]
 investigation: str = "vime-decode"  # folder in data/investigations
 recordings: list = []  # recordings to judge, folders or embedded names; the first decides the device; empty: embedded
-product: str = (
-    "vime-matmul-h200"  # recording of the decode products, with capture_hazards.json beside it; empty: none
-)
-live_hazards: bool = (
-    True  # meet the hazards now on this machine's CPU (needs torch, about 10 s); else the kept table
-)
+product: str = "vime-matmul-h200"  # recording of the decode products; empty: none
+live_hazards: bool = True  # meet the hazards on this CPU now (needs torch, 10 s); false: the kept table
 margin: float = 0.0  # equivalence margin as a fraction (0.01 is 1 %); 0: the investigation's own
 drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from rcatools.diagnosis import answer, environment, mechanisms, rows
+from rcatools.diagnosis import answer, environment, mechanisms, provenance, rows
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe_all
 from rcatools.diagnosis.claims import judge_claims
@@ -82,7 +82,7 @@ def diagnose(case: Case) -> Diagnosis:
     sensitive = mechanisms.sensitivity(case)
     observed = observe_all(case, sensitive)
     links, ends_at, chain = judge_links(spec.links, observed)
-    hypotheses = judge_hypotheses(investigation, observed)
+    hypotheses = (*provenance.between_recordings(case), *judge_hypotheses(investigation, observed))
     how = mechanisms.all_mechanisms(case)
     planted = mechanisms.plants(case, how)
     noise = rows.noise(case)
