@@ -1,6 +1,6 @@
 """Graph capture of the log-probability forms, and the hazards that need a GPU.
 
-    python benchmarks/capture_hazards.py OUT_DIR [--world 1] [--blocks 20]
+    python benchmarks/capture_hazards.py [OUT_DIR] [--world 1] [--blocks 20]
 
 Writes ``OUT_DIR/capture_hazards.json``. Each scenario runs in its own group of worker processes, under a
 watchdog, because a failed capture leaves its process unusable.
@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,19 @@ def scenarios(blocks: int) -> dict[str, tuple[str, dict[str, Any]]]:
 def main() -> int:
     """Run every scenario; a failed one is part of the result, not of the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("out_dir", type=Path)
+    parser.add_argument("out_dir", type=Path, nargs="?", default=ROOT / "build" / "capture_hazards")
     parser.add_argument("--world", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=20)
     args = parser.parse_args()
-    args.out_dir.mkdir(parents=True, exist_ok=True)
+    if not find_spec("torch"):
+        print("needs torch: nothing was measured")
+        return 0
     import torch
 
+    if torch.cuda.device_count() < args.world:
+        print(f"needs {args.world} GPUs that torch can use: nothing was measured")
+        return 0
+    args.out_dir.mkdir(parents=True, exist_ok=True)
     target = args.out_dir / "capture_hazards.json"
     result: dict[str, Any] = {
         "format": "rcatools-capture-hazards-2",
