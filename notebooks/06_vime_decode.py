@@ -14,7 +14,7 @@
 # %% [markdown]
 # # vime-decode
 #
-# **Question:** What explains the gap between a clean checkout and the published rollout throughput, what does each part take away, and what does it cost to make it safe?
+# **Question:** What explains the gap between a clean checkout and the published rollout throughput, what does each part take away, and what does safety cost?
 #
 # At the end you know how many collectives a call issues, what each form takes over ranks, which hazards of the review
 # are real, what the product configurations do, and what the public record leaves open.

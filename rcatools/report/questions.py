@@ -10,7 +10,7 @@ QUESTIONS = {
     "04_compare_fixes": "Which fix variant removes the slowdown, and what does it cost?",
     "05_findings": "Which cause stands, which falls, and what is still open?",
     "06_vime_decode": "What explains the gap between a clean checkout and the published rollout throughput, what does "
-    "each part take away, and what does it cost to make it safe?",
+    "each part take away, and what does safety cost?",
 }
 # What a report runs where investigation.yaml names no notebooks of its own.
 GENERAL = tuple(QUESTIONS)[:6]
