@@ -13,7 +13,7 @@ from rcatools.diagnosis import decode_product as dp
 from rcatools.diagnosis.graph_hazards import write_tables
 from rcatools.experiment.product_recording import write_product_recording
 from rcatools.recording import open_recording
-from rcatools.report import evidence, vime_findings
+from rcatools.report import evidence, inputs, live, vime_findings
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "data" / "investigations" / "vime-decode"
@@ -22,7 +22,7 @@ PRODUCT = ROOT / "data" / "recordings" / "vime-matmul-h200"
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return evidence.gather(evidence.inputs("vime-decode")).document
+    return evidence.gather(inputs.inputs("vime-decode")).document
 
 
 def test_quoted_tables_are_what_the_recording_gives(tmp_path: Path) -> None:
@@ -107,3 +107,11 @@ def test_the_sentences_of_the_notebook_come_from_the_embedded_data(document: dic
         "nothing here was run on ROCm",
     ):
         assert words in text
+
+
+def test_a_short_live_check_takes_the_arms_and_sizes_of_its_investigation() -> None:
+    assert live.short("vime-decode") == (
+        ("reference_again", "packed_cached"),
+        (*live.SHORT, "-p", "calls=20"),
+    )
+    assert live.short("capture-stream") == (("off_again", "side"), (*live.SHORT, "-p", "samples=10"))

@@ -201,12 +201,16 @@ def _measure_all(options: ReportOptions, folder: Path, say: Say) -> Path:
 
 
 def _measure_short(options: ReportOptions, folder: Path) -> live.LiveRun:
+    try:
+        arms, short = live.short(options.investigation)
+    except InputError as error:
+        return live.LiveRun(None, str(error))
     return live.measure(
         options.investigation,
         folder / "live" / f"{Path(options.investigation).name}-check",
         device=options.device,
-        arms=live.SHORT_ARMS,
-        options=live.SHORT,
+        arms=arms,
+        options=short,
         log=folder / "logs" / "live.log",
     )
 
