@@ -43,6 +43,11 @@ def test_a_run_has_metrics_for_each_world_size_and_counts(forkserver: None) -> N
         assert result["facts"][f"backend_collectives_per_call_{world}"] == 5
 
 
+def test_a_sample_is_the_fastest_of_so_many_calls() -> None:
+    assert bench.fastest([5.0, 3.0, 4.0, 9.0, 8.0, 7.0, 6.0], 3) == [3.0, 7.0, 6.0]
+    assert bench.fastest([5.0, 3.0], 1) == [5.0, 3.0]
+
+
 def test_planted_repeats_multiply_the_collectives(forkserver: None) -> None:
     result = bench.run(torch, task(form="packed", repeats=2))
     assert result["facts"]["collectives_per_call_2"] == 4

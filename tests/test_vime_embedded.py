@@ -112,6 +112,6 @@ def test_the_sentences_of_the_notebook_come_from_the_embedded_data(document: dic
 def test_a_short_live_check_takes_the_arms_and_sizes_of_its_investigation() -> None:
     assert live.short("vime-decode") == (
         ("reference_again", "packed_cached"),
-        (*live.SHORT, "-p", "calls=20"),
+        (*live.SHORT, "-p", "calls=100"),
     )
     assert live.short("capture-stream") == (("off_again", "side"), (*live.SHORT, "-p", "samples=10"))
