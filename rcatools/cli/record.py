@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +83,9 @@ def run(args: argparse.Namespace) -> int:
     check_numbers(args)
     plan = load_plan(args.investigation)
     options = make_options(args, plan)
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        manifest = record(plan, options, progress_printer())
+        with stopped_like_ctrl_c(signal.SIGTERM, signal.SIGHUP):
+            manifest = record(plan, options, progress_printer())
     except KeyboardInterrupt:
         print(
             f"rcatools: stopped, every finished run is kept; go on with the same command and --resume "
@@ -109,6 +110,17 @@ def run(args: argparse.Namespace) -> int:
         )
         print("\n".join(pilot.sentences(found, arms)))
     return 0
+
+
+@contextlib.contextmanager
+def stopped_like_ctrl_c(*signals: signal.Signals) -> Iterator[None]:
+    """Treat further signals as Ctrl-C while a recording is made."""
+    before = {name: signal.signal(name, lambda *_: signal.raise_signal(signal.SIGINT)) for name in signals}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 def check_numbers(args: argparse.Namespace) -> None:

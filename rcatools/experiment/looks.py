@@ -99,15 +99,20 @@ def evaluate(
         if arm in closed:
             continue
         d = block_log_ratios(samples, baseline, arm)
-        row: dict[str, Any] = {"blocks": blocks, "arm": arm, "n": int(d.size), "ratio": None, "p_value": None}
-        row |= {"p_needed": declared["p"][look], "p_equivalence": None, "decision": "open"}
-        if d.size >= min(LEAST_BLOCKS, blocks):
-            found = from_pairs(d)
-            row |= {"ratio": found.ratio, "p_value": found.p_value()}
-            row["p_equivalence"] = found.p_equivalence(margin)
-            row["decision"] = _decision(found, declared, look, margin)
-        rows.append(row)
+        rows.append({"blocks": blocks, "arm": arm} | judge(d, declared, look, margin))
     return rows
+
+
+def judge(d: NDArray[np.float64], declared: dict[str, Any], look: int, margin: float) -> dict[str, Any]:
+    """What one look decides from block log-ratios: "n", "ratio", "p_value", "p_needed", "p_equivalence", "decision"."""
+    row: dict[str, Any] = {"n": int(d.size), "ratio": None, "p_value": None}
+    row |= {"p_needed": declared["p"][look], "p_equivalence": None, "decision": "open"}
+    if d.size >= LEAST_BLOCKS:
+        found = from_pairs(d)
+        row |= {"ratio": found.ratio, "p_value": found.p_value()}
+        row |= {"p_equivalence": found.p_equivalence(margin)}
+        row |= {"decision": _decision(found, declared, look, margin)}
+    return row
 
 
 def all_decided(declared: dict[str, Any], rows: list[dict[str, Any]]) -> bool:
