@@ -5,6 +5,7 @@ asks for its failure through its environment:
 
     RCATOOLS_DRILL         none, error, out_of_memory, capture_failed, device_lost, mismatch (outcomes of the run);
                            crash (ends by SIGSEGV), leave (exit code 7), hang (never answers), large (a result of 256 KiB)
+    RCATOOLS_DRILL_RANK    the failure is this rank's; the others wait for it for ever, as in a collective
     RCATOOLS_DRILL_EFFECT  factor on the drawn times, such as 1.02
     RCATOOLS_DRILL_FIFO    a named pipe; while it exists, a run writes its process id into it and then hangs
 """
@@ -22,6 +23,7 @@ import numpy as np
 from rcatools.errors import RunError
 
 NEEDS_TORCH = False
+SEVERAL_RANKS = True
 STEP_US = 1000.0
 RUN_SPREAD = 0.003
 SAMPLE_SPREAD = 0.002
@@ -40,6 +42,8 @@ def run(torch: Any, task: dict[str, Any]) -> dict[str, Any]:
     """
     _wait_if_asked(os.environ.get("RCATOOLS_DRILL_FIFO"))
     fault = os.environ.get("RCATOOLS_DRILL", "none")
+    if os.environ.get("RCATOOLS_DRILL_RANK", str(task.get("rank", 0))) != str(task.get("rank", 0)):
+        fault = "hang"
     if fault in _MESSAGES:
         raise RunError(_MESSAGES[fault])
     if fault == "crash":

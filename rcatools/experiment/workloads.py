@@ -21,6 +21,11 @@ def needs_torch(name: str) -> bool:
     return name == "decode" or bool(getattr(_module(name), "NEEDS_TORCH", True))
 
 
+def several_ranks(name: str) -> bool:
+    """Whether a workload can run as several processes (a module says ``SEVERAL_RANKS = True``)."""
+    return name == "decode" or bool(getattr(_module(name), "SEVERAL_RANKS", False))
+
+
 def run_workload(torch: Any, task: dict[str, Any]) -> dict[str, Any]:
     """Run one task of a registered workload; the result has the form of ``decode.timed_run``."""
     return dict(_module(task["workload"]).run(torch, task))
