@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from engine_support import drill, ended, make, quiet, same_samples
 
+from rcatools.device.backend import describe
+from rcatools.experiment import prepare
 from rcatools.experiment.arms import load_plan
 from rcatools.experiment.process import run_worker
 from rcatools.experiment.ranks import gather
@@ -85,8 +87,11 @@ def test_gathering_tells_spread_and_equality_of_the_ranks() -> None:
 
 
 @pytest.mark.torch
-def test_decode_on_two_ranks_sums_over_them_and_stays_in_step(tmp_path: Path) -> None:
+def test_decode_on_two_ranks_sums_over_them_and_stays_in_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
+    monkeypatch.setattr(prepare, "probe_device", lambda _: describe("cpu", None).as_dict())
     plan = load_plan("capture-stream")
     sums = {}
     for ranks in (1, 2):
