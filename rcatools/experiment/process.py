@@ -41,7 +41,7 @@ def run_worker(task: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
     finally:
         for rank, pid in pids.items():
             if rank not in statuses:
-                _kill(pid)
+                end_process(pid)
     try:
         part = _result(task, tasks, statuses, timeout_s)
     finally:
@@ -204,7 +204,7 @@ def _spawn(task: dict[str, Any], log: Path) -> int:
     return child.pid
 
 
-def _kill(pid: int) -> None:
+def end_process(pid: int) -> None:
     """End a process group whose leader was not reaped yet, and reap the leader."""
     for end in (os.killpg, os.kill):
         try:
