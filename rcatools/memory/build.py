@@ -216,6 +216,13 @@ def _limits(snapshot: Snapshot, rows: _SegmentRows, unknown: Counter[str]) -> li
         notes.append(
             Note("no_segments", "the snapshot holds no segment: nothing was reserved when it was made")
         )
+    if len(snapshot.segments) and not snapshot.settings:
+        notes.append(
+            Note(
+                "settings_unknown",
+                "the file does not state the allocator's settings: a replay assumes the default ones",
+            )
+        )
     if rows.without_pool:
         notes.append(
             Note(
