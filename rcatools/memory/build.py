@@ -273,7 +273,7 @@ def _history_notes(history: Any) -> list[Note]:
     why = (
         "the event ring overflowed and older events are lost"
         if history.overflowed
-        else "the recording started after memory was in use"
+        else "the history does not reach back to an empty allocator: it began later or its ring overflowed"
     )
     return [
         Note(
