@@ -53,8 +53,8 @@ def imported_modules(path: Path) -> set[str]:
             base = ".".join(package[: len(package) - node.level]) + "." if node.level else ""
             module = base + (node.module or "")
             names.add(module.rstrip("."))
-            if module.rstrip(".") == "rcatools":
-                names.update(f"rcatools.{alias.name}" for alias in node.names)
+            if module.rstrip(".") == "rcatools":  # a package, not the version string
+                names.update(f"rcatools.{alias.name}" for alias in node.names if alias.name != "__version__")
     return names
 
 

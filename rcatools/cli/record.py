@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -33,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout-s", type=float, default=300, help="end a run that gives no answer for so long"
     )
-    parser.add_argument("--no-inspect", action="store_true", help="leave out snapshots and traces")
+    parser.add_argument(
+        "--inspect", default="all", help="arms with an untimed run for snapshot and trace: all, none or names"
+    )
+    parser.add_argument("--spawn-share", type=float, help="share of blocks in fresh interpreters (0 to 1)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,10 +64,12 @@ def run(args: argparse.Namespace) -> int:
         resume=args.resume,
         parameters=pairs(args.p, "-p"),
         timeout_s=args.timeout_s,
-        inspect=not args.no_inspect,
+        inspect={"all": None, "none": ()}.get(args.inspect, tuple(filter(None, args.inspect.split(",")))),
+        spawn_share=args.spawn_share,
         env=pairs(args.env, "--env"),
         command="rcatools " + " ".join(shlex.quote(word) for word in command_words(sys.argv[1:])),
     )
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         manifest = record(plan, options, progress_printer())
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -84,12 +85,20 @@ def rocm_version() -> str | None:
 def code_state(folder: Path) -> dict[str, Any]:
     """Git commit, whether the tree is dirty, hash of the diff and number of untracked files.
 
-    Returns {"commit": None} with a reason outside a repository or without git. Without git, a hash over
-    the library's own source files still identifies the code.
+    Outside a repository or without git the commit is that of RCATOOLS_COMMIT, marked as declared, or None
+    with a reason. A hash over the library's own source files identifies the code in every case.
     """
     state: dict[str, Any] = {"source_sha256": source_hash(Path(__file__).resolve().parents[1])}
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
+        declared = os.environ.get("RCATOOLS_COMMIT")
+        if declared and re.fullmatch(r"[0-9a-f]{7,40}", declared):
+            return {
+                **state,
+                "commit": declared,
+                "declared": True,
+                "reason": "from RCATOOLS_COMMIT, no git here",
+            }
         return {**state, "commit": None, "reason": "not a git checkout, or git is not installed"}
     diff = _git(folder, "diff", "HEAD", "--binary") or ""
     untracked = (_git(folder, "ls-files", "--others", "--exclude-standard") or "").splitlines()

@@ -88,6 +88,13 @@ def high_priority_streams(s: Scenario, count: int) -> None:
         s.touch(s.new_stream(priority=-1))
 
 
+@action(argument=True)
+def blas_streams(s: Scenario, count: int) -> None:
+    """One small matrix product through BLAS on each of N further streams."""
+    for _ in range(count if s.on_gpu else 0):
+        s.product_on(s.new_stream())
+
+
 @action()
 def legacy_stream(s: Scenario, _: int) -> None:
     """One tiny kernel on the legacy default stream."""

@@ -26,7 +26,7 @@ STAGES = (
 ROLES = ("baseline", "repeat", "suspect", "fix", "probe", "plant_additive", "plant_multiplicative")
 PROFILES = ("none", "side", "current", "legacy")
 KV_MODES = ("free", "first", "fixed")
-CAPTURES = ("fresh", "runtime", "eager")
+CAPTURES = ("fresh", "fresh_warm", "runtime", "eager")
 STEP_KEYS = ("empty_kernels", "kv_read")
 _PLAN_KEYS = (
     "workload",
@@ -63,7 +63,8 @@ class Arm:
         actions: what is done at each stage.
         step: changes of the decode step.
         kv: "free", "first" (allocated before the profile) or "fixed" (size ignores the estimate).
-        capture: "fresh" (a new stream, as vLLM does), "runtime" (the runtime stream) or "eager".
+        capture: "fresh" (a new stream that runs nothing), "fresh_warm" (a new stream that also runs the
+            warm-up, as vLLM's does), "runtime" (the runtime stream) or "eager".
         scratch: True takes a raw 79,691,776-byte scratch once, in the first forward with attention.
         empty_cache: False leaves out the cache release before the KV cache.
         env: environment of its process.
@@ -87,7 +88,7 @@ class Arm:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON for the manifest; actions in their text form."""
-        document = asdict(self)
+        document = asdict(self) | {"backends": list(self.backends)}
         document["actions"] = {stage: [str(a) for a in actions] for stage, actions in self.actions.items()}
         return document
 

@@ -19,6 +19,7 @@ from rcatools.workload.config import DecodeConfig
 from rcatools.workload.step import relative_error
 
 KERNEL_SAMPLES = 10
+BOUNDARY_KERNELS = 400
 TRACED_STEPS = 5
 HISTORY_ENTRIES = 400_000
 # Relative error against float64 that the number format explains over the layers of a step.
@@ -29,7 +30,8 @@ def timed_run(torch: Any, backend: str, config: DecodeConfig, arm: Arm, uuid: st
     """Time one arm.
 
     Returns:
-        {"samples": {"step_us": [...]}, "kernels": {name: [us, ...]}, "facts": {...}}; "kernels" are
+        {"samples": {"step_us": [...]}, "kernels": {name: [us, ...]}, "facts": {...}}; "boundary_us" (GPU only)
+        is the price of one kernel boundary; "kernels" are
         times per launch of each kernel in a graph of its own with the operands of all layers in turn.
     """
     scenario = Scenario(torch, backend, config, arm)
@@ -48,8 +50,23 @@ def timed_run(torch: Any, backend: str, config: DecodeConfig, arm: Arm, uuid: st
     facts |= {"warmup_steps": warmed, "warmup_flat": flat, "load_1m": clocks.host_load()}
     scenario.synchronize()
     facts["output_sha256"] = scenario.step.output_hash()
+    samples = {"step_us": values}
+    if scenario.on_gpu:
+        samples["boundary_us"] = boundary_samples(scenario, watch)
     kernels = kernel_samples(scenario, watch)
-    return {"samples": {"step_us": values}, "kernels": kernels, "facts": facts}
+    return {"samples": samples, "kernels": kernels, "facts": facts}
+
+
+def boundary_samples(scenario: Scenario, watch: Stopwatch) -> list[float]:
+    """Microseconds per kernel of a graph of tiny kernels: what one kernel boundary costs in this process."""
+
+    def body() -> None:
+        for _ in range(BOUNDARY_KERNELS):
+            scenario.tiny.add_(1)
+
+    replay = isolated_graph(scenario, body)
+    watch.samples(replay, 3, 1)
+    return [value / BOUNDARY_KERNELS for value in watch.samples(replay, KERNEL_SAMPLES, 1)]
 
 
 def eager_samples(torch: Any, scenario: Scenario, config: DecodeConfig) -> list[float]:
@@ -119,11 +136,9 @@ def kernel_samples(scenario: Scenario, watch: Stopwatch) -> dict[str, list[float
 
 
 def isolated_graph(scenario: Scenario, body: Any) -> Any:
-    """A replayable graph of one launch sequence, captured on the stream of the real capture."""
-    stream = getattr(scenario, "capture_stream", scenario.runtime_stream)
-    with scenario.on_stream(stream):
-        body()
-        graph = scenario.capture_graph(None, body)
+    """A replayable graph of one launch sequence, captured on the runtime stream so that no stream is added."""
+    body()
+    graph = scenario.capture_on(scenario.runtime_stream, body)
     scenario.kept.append(graph)
     return graph.replay
 

@@ -42,7 +42,7 @@ def schedule(
     isolation: str,
     spawn_share: float = 0.0,
     spawn_only: frozenset[str] = frozenset(),
-    inspect: bool = True,
+    inspect: Sequence[str] = (),
 ) -> list[Run]:
     """All runs in order: inspections first, then blocks with the arms in a random order each.
 
@@ -52,10 +52,9 @@ def schedule(
     """
     rng = np.random.default_rng(seed)
     runs = []
-    if inspect:
-        for order, arm in enumerate(arms):
-            how = "spawn" if arm in spawn_only else isolation
-            runs.append(Run(f"inspect-{order:02d}-{arm}", arm, INSPECTION_BLOCK, order, how))
+    for order, arm in enumerate(inspect):
+        how = "spawn" if arm in spawn_only else isolation
+        runs.append(Run(f"inspect-{order:02d}-{arm}", arm, INSPECTION_BLOCK, order, how))
     for block in range(blocks):
         permuted = rng.permutation(len(arms))
         spawned = isolation == "spawn" or bool(rng.random() < spawn_share)

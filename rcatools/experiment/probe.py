@@ -19,12 +19,9 @@ def read_kernel(torch: Any) -> Any:
         return None
 
     def launch(source: Any, target: Any) -> None:
-        values = source.view(torch.bfloat16)
-        programs = 8192
-        per_program = values.numel() // programs
-        triton_kernels.reduce_kernel[(programs,)](
-            values, target.view(torch.float32), values.numel(), per_program, BLOCK=8192, num_warps=8
-        )
+        values = source.view(torch.float32)
+        programs = values.numel() // 2048
+        triton_kernels.reduce_kernel[(programs,)](values, target.view(torch.float32), BLOCK=2048, num_warps=8)
 
     return launch
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -16,7 +18,7 @@ from typing import Any
 
 from rcatools.device.backend import import_torch
 from rcatools.device.fingerprint import environment
-from rcatools.errors import InputError, RunError
+from rcatools.errors import InputError, RunError, UnknownNameError
 from rcatools.experiment.arms import Arm, Plan
 from rcatools.experiment.design import INSPECTION_BLOCK, Run, schedule
 from rcatools.experiment.process import run_worker
@@ -45,7 +47,8 @@ class Options:
         resume: continue what is there.
         parameters: workload parameters given by the user.
         timeout_s: a run without answer for so long is ended.
-        inspect: also make the untimed runs with snapshot and trace.
+        inspect: arms that also get an untimed run with snapshot and trace; None for all.
+        spawn_share: share of blocks run in fresh interpreters, or None for the plan's.
         env: settings for every run's process.
         command: the command line, for the manifest.
     """
@@ -60,7 +63,8 @@ class Options:
     resume: bool = False
     parameters: dict[str, Any] = field(default_factory=dict)
     timeout_s: float = 300.0
-    inspect: bool = True
+    inspect: tuple[str, ...] | None = None
+    spawn_share: float | None = None
     env: dict[str, str] = field(default_factory=dict)
     command: str = ""
 
@@ -107,7 +111,9 @@ def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
 def warm_parent() -> None:
     """Import what workers need, once, so that forked ones start at once; touches no device."""
     import_torch()
-    import rcatools.experiment.decode  # noqa: F401
+    importlib.import_module("rcatools.experiment.decode")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("rcatools.workload.triton_kernels")
 
 
 def _prepare(plan: Plan, options: Options) -> tuple[dict[str, Any], list[Run], dict[str, Arm]]:
@@ -131,11 +137,11 @@ def _prepare(plan: Plan, options: Options) -> tuple[dict[str, Any], list[Run], d
         "seed": options.seed,
         "blocks": options.blocks or plan.blocks,
         "isolation": options.isolation,
-        "spawn_share": plan.spawn_share,
+        "spawn_share": plan.spawn_share if options.spawn_share is None else options.spawn_share,
         "looks": plan.looks,
         "budget_s": options.budget_s,
         "timeout_s": options.timeout_s,
-        "inspect": options.inspect,
+        "inspect": list(_inspected(arms, options.inspect)),
         "arms": [arm.as_dict() for arm in arms.values()],
     }
     manifest: dict[str, Any] = {
@@ -190,8 +196,18 @@ def _schedule(design: dict[str, Any], arms: dict[str, Arm]) -> list[Run]:
         isolation=str(design["isolation"]),
         spawn_share=float(design["spawn_share"]),
         spawn_only=frozenset(name for name, arm in arms.items() if arm.isolation == "spawn"),
-        inspect=bool(design["inspect"]),
+        inspect=tuple(design["inspect"]),
     )
+
+
+def _inspected(arms: Iterable[str], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
+    names = tuple(arms)
+    if wanted is None:
+        return names
+    for name in wanted:
+        if name not in names:
+            raise UnknownNameError("arm to inspect", name, names)
+    return tuple(name for name in names if name in wanted)
 
 
 def describe_workload(name: str, config: DecodeConfig | None, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +226,7 @@ def describe_workload(name: str, config: DecodeConfig | None, parameters: dict[s
 
 def _task(run: Run, arms: dict[str, Arm], manifest: dict[str, Any], options: Options) -> dict[str, Any]:
     arm = arms[run.arm]
-    frames = "all" if arm.role in {"baseline", "suspect"} else "python"
+    frames = "all" if arm.role in {"baseline", "suspect", "fix"} else "python"
     return {
         **run.as_dict(),
         "arm": arm.as_dict(),
@@ -259,13 +275,13 @@ def _finished_parts(folder: Path) -> set[str]:
                 attempts.mkdir(exist_ok=True)
                 shutil.move(part_path(folder, name), attempts / f"{name}.{earlier}.json")
                 done.discard(name)
-    return done | _tabled_runs(folder, done)
+    return done | (_tabled_runs(folder) - set(parts))
 
 
-def _tabled_runs(folder: Path, parts: set[str]) -> set[str]:
+def _tabled_runs(folder: Path) -> set[str]:
     import pandas as pd
 
-    if parts or not (folder / "runs.parquet").is_file():
+    if not (folder / "runs.parquet").is_file():
         return set()
     return set(pd.read_parquet(folder / "runs.parquet", columns=["run"])["run"])
 

@@ -45,6 +45,7 @@ class Scenario:
         self.runtime_stream: Any = None
         self.side_stream: Any = None
         self.graph: Any = None
+        self.capture_stream: Any = None
         self.scratch_taken = False
         self.estimate = 0
         self.begun = time.monotonic()
@@ -178,15 +179,22 @@ class Scenario:
         )
 
     def capture(self) -> None:
-        """The real capture, after a warm-up on the same stream."""
+        """The real capture; its warm-up runs on the runtime stream, or on the capture stream itself."""
+        if self.arm.capture != "fresh_warm" or not self.on_gpu:
+            self.forward()
         if not self.on_gpu or self.arm.capture == "eager":
-            self.forward()
             return
-        stream = self.runtime_stream if self.arm.capture == "runtime" else self.new_stream()
-        with self.on_stream(stream):
-            self.forward()
-            self.graph = self.capture_graph(None)
-        self.capture_stream = stream
+        self.capture_stream = self.runtime_stream if self.arm.capture == "runtime" else self.new_stream()
+        if self.arm.capture == "fresh_warm":
+            with self.on_stream(self.capture_stream):
+                self.forward()
+        self.graph = self.capture_on(self.capture_stream)
+
+    def capture_on(self, stream: Any, body: Any = None) -> Any:
+        """Capture the step on a stream without running anything there; returns the graph."""
+        self.synchronize()
+        with self.torch.cuda.stream(stream):
+            return self.capture_graph(None, body)
 
     def capture_graph(self, pool: Any, body: Any = None) -> Any:
         """Capture the step (or another launch sequence) on the current stream; returns the graph.
@@ -233,6 +241,15 @@ class Scenario:
         self.used_streams.add(stream.cuda_stream)
         with self.torch.cuda.stream(stream):
             self.tiny.add_(1)
+        stream.synchronize()
+
+    def product_on(self, stream: Any) -> None:
+        """One small BLAS product on a stream."""
+        self.used_streams.add(stream.cuda_stream)
+        matrix = self.step.qkv_weight[0][:64, :64].contiguous()
+        self.torch.cuda.synchronize()
+        with self.torch.cuda.stream(stream):
+            self.kept.append(self.torch.mm(matrix, matrix))
         stream.synchronize()
 
     def copy_on(self, stream: Any) -> None:

@@ -157,10 +157,10 @@ def finish(folder: Path, document: dict[str, Any], *, state: str) -> dict[str, A
     """
     parts, damaged = read_parts(folder)
     if parts:
-        frames = tables(list(parts.values()))
-        for name, frame in zip(TABLES, frames, strict=True):
-            if not (name == "kernels.parquet" and frame.empty):
-                write_table(folder / name, frame)
+        for name, frame in zip(TABLES, tables(list(parts.values())), strict=True):
+            whole = _with_earlier(folder / name, frame, set(parts))
+            if not (name == "kernels.parquet" and whole.empty):
+                write_table(folder / name, whole)
     runs = pd.read_parquet(folder / "runs.parquet") if (folder / "runs.parquet").is_file() else pd.DataFrame()
     ok = int((runs["outcome"] == "ok").sum()) if len(runs) else 0
     files = [
@@ -181,6 +181,15 @@ def finish(folder: Path, document: dict[str, Any], *, state: str) -> dict[str, A
     if state == "complete" and set(parts) <= set(runs.get("run", ())):
         shutil.rmtree(folder / "parts", ignore_errors=True)
     return document
+
+
+def _with_earlier(file: Path, frame: pd.DataFrame, replaced: set[str]) -> pd.DataFrame:
+    """The new rows after those of an earlier table whose runs have no part any more."""
+    if not file.is_file():
+        return frame
+    earlier = pd.read_parquet(file)
+    kept = earlier[~earlier["run"].isin(replaced)]
+    return frame if kept.empty else pd.concat([kept, frame], ignore_index=True)
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:

@@ -1,1 +1,1 @@
-"""Paired comparison, equivalence, sequential looks, modes, multiplicity, detection limit."""
+"""Statistics on positive times: verdicts with reasons. Needs numpy, scipy, statsmodels, pandas."""

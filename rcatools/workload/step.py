@@ -40,7 +40,7 @@ class DecodeStep:
         self.config = config
         self.variation = variation
         self.dtype = getattr(torch, config.dtype)
-        self.kernels = _triton_kernels() if device != "cpu" else None
+        self.kernels: Any = _triton_kernels() if device != "cpu" else None
         self.world = _world_size(torch)
         generator = torch.Generator(device=device).manual_seed(seed)
         self._make_weights(generator)

@@ -1,0 +1,62 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Reproduce
+#
+# **Question:** Is there a regression here, and how sure is that?
+#
+# At the end you have the effect with its interval, the smallest effect that could have been seen, and every single block behind it.
+
+# %% tags=["parameters"]
+investigation: str = "capture-stream"  # folder in data/investigations
+recordings: list = []  # recordings to judge, folders or embedded names; the first decides the device; empty: embedded
+margin: float = 0.0  # equivalence margin as a fraction (0.01 is 1 %); 0: the investigation's own
+drop_arms: list = []  # arms to leave out of every judgement
+out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
+
+# %%
+from rcatools.report import figures, present, session
+
+case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
+
+# %% [markdown]
+# ## Every block
+#
+# Each tick is one block: the arm and the baseline, run minutes apart in processes of their own.
+
+# %%
+case.show(figures.blocks(case.document, case.measured, case.facts))
+
+# %% [markdown]
+# ## Every arm against the baseline
+#
+# The mean of the blocks with its confidence interval; the band is the margin declared before the first run.
+
+# %%
+case.show(figures.arms(case.document, case.margin))
+case.show(present.arms(case.document))
+
+# %% [markdown]
+# ## What was published elsewhere
+#
+# Other machines, other software: shown beside what was measured here, never mixed with it.
+
+# %%
+case.show(present.published(case.document))
+
+# %% [markdown]
+# ## Answer
+
+# %%
+case.answer("01_reproduce")

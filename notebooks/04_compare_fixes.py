@@ -1,0 +1,63 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Compare the fixes
+#
+# **Question:** Which fix variant removes the slowdown, and what does it cost?
+#
+# At the end you can say for each variant what it does to time, memory and output, against the suspect and against the baseline.
+
+# %% tags=["parameters"]
+investigation: str = "capture-stream"  # folder in data/investigations
+recordings: list = []  # recordings to judge, folders or embedded names; the first decides the device; empty: embedded
+margin: float = 0.0  # equivalence margin as a fraction (0.01 is 1 %); 0: the investigation's own
+drop_arms: list = []  # arms to leave out of every judgement
+out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
+
+# %%
+from rcatools.report import figures, present, session
+
+case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
+
+# %% [markdown]
+# ## Time
+#
+# Each variant against the baseline. Inside the band it is as good as no profiling at all.
+
+# %%
+case.show(figures.fixes(case.document, case.margin))
+
+# %% [markdown]
+# ## Time, memory and output together
+#
+# A variant that is fast but computes something else is no fix.
+
+# %%
+case.show(present.fixes(case.document))
+
+# %% [markdown]
+# ## How much of it does it take?
+#
+# Arms that differ in one number only, such as the count of further streams or the size of a block.
+
+# %%
+for curve in figures.families(case.document, case.margin):
+    case.show(curve)
+    case.show(curve.table())
+
+# %% [markdown]
+# ## Answer
+
+# %%
+case.answer("04_compare_fixes")

@@ -1,0 +1,247 @@
+"""The whole way from recordings to a report folder: measure, judge, run the notebooks, render.
+
+The live check measures in a process of its own while this one imports what judging needs; nothing else
+runs beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rcatools.batch.folder import recording_name, report_folder
+from rcatools.batch.parameters import distribute, read_parameters
+from rcatools.batch.status import Status
+from rcatools.errors import InputError, RunError
+from rcatools.recording.writer import write_bytes, write_json
+from rcatools.report import live
+from rcatools.report.inputs import Inputs, inputs
+from rcatools.report.locate import checkout, investigation_folder
+from rcatools.report.questions import QUESTIONS
+
+if TYPE_CHECKING:
+    from rcatools.batch.notebook import NotebookJob, NotebookRun
+    from rcatools.report.evidence import Evidence
+
+NOTEBOOKS = tuple(QUESTIONS)
+RESERVED = {"investigation": "the first argument", "recordings": "--recording", "out": "--out"}
+NOTEBOOK_LIMIT_S = 600.0
+FILES = ("findings.md", "report.html", "report.zip", "verdict.json", "status.json")
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What ``rcatools report`` was asked for.
+
+    Attributes:
+        investigation: its name.
+        out: the report folder.
+        recordings: folders or embedded names; none: the embedded ones.
+        live: measure all arms on this machine and judge only that.
+        check_live: add a short measurement on this machine beside the recordings.
+        device: device of a live measurement.
+        record_options: further options of the recorder for ``live``.
+        parameters: notebook parameters by name, as texts or values.
+        workers: notebooks at a time; None: one per core.
+    """
+
+    investigation: str
+    out: Path
+    recordings: Sequence[str] = ()
+    live: bool = False
+    check_live: bool = True
+    device: str = "auto"
+    record_options: Sequence[str] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    workers: int | None = None
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """Where the report is and what it says."""
+
+    folder: Path
+    state: str
+    answer: str
+    verdict: str | None
+    failures: tuple[str, ...]
+
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A checked call: the notebooks, their parameters, and what changes the judgement itself."""
+
+    options: ReportOptions
+    books: Mapping[str, Path]
+    values: Mapping[str, Mapping[str, Any]]
+
+    def asked(self, recordings: Sequence[str]) -> Inputs:
+        together = {name: value for book in self.values.values() for name, value in book.items()}
+        return inputs(
+            self.options.investigation,
+            recordings,
+            margin=together.get("margin") or None,
+            drop_arms=tuple(together.get("drop_arms") or ()),
+        )
+
+
+def run_report(options: ReportOptions, say: Say = lambda text: None) -> ReportResult:
+    """Make a report folder.
+
+    Raises:
+        InputError: a wrong call or input; nothing was run then.
+        RunError: the live measurement failed; the status file says so.
+    """
+    plan = _check(options)
+    with report_folder(options.out) as folder:
+        status = Status(folder / "status.json", plan.books, {"investigation": options.investigation})
+        try:
+            return _run(plan, folder, status, say)
+        except BaseException as error:
+            if status.state == "running":
+                status.note_error(str(error) or type(error).__name__)
+                status.finish()
+            raise
+
+
+def _check(options: ReportOptions) -> _Plan:
+    if options.live and options.recordings:
+        raise InputError("--live and --recording exclude each other: give one of them")
+    for name in options.parameters:
+        if name in RESERVED:
+            raise InputError(f"parameter {name!r} is set by {RESERVED[name]}")
+    investigation_folder(options.investigation)
+    books = {name: notebook_path(name) for name in NOTEBOOKS}
+    by_file = distribute([read_parameters(path) for path in books.values()], options.parameters)
+    plan = _Plan(options, books, {name: by_file[path.name] for name, path in books.items()})
+    if not options.live:
+        plan.asked(options.recordings)
+    return plan
+
+
+def notebook_path(name: str) -> Path:
+    """A notebook of the checkout."""
+    return checkout() / "notebooks" / f"{name}.ipynb"
+
+
+def _run(plan: _Plan, folder: Path, status: Status, say: Say) -> ReportResult:
+    options = plan.options
+    with ThreadPoolExecutor(1) as pool:
+        checking = None
+        if options.check_live and not options.live:
+            say("live check: a few blocks on this machine")
+            checking = pool.submit(_measure_short, options, folder)
+        from rcatools.batch.run import run_notebooks
+        from rcatools.report import bundle, livecheck
+        from rcatools.report.evidence import FOLDER, gather
+
+        recordings = [str(_measure_all(options, folder, say))] if options.live else options.recordings
+        asked = plan.asked(recordings)
+        note = livecheck.check(options.investigation, checking.result())[1] if checking else None
+    say("judging " + ", ".join(path.name for path in asked.recordings))
+    evidence = gather(asked)
+    if note:
+        evidence.document["live"] = note
+    if options.live:
+        evidence.document["reproduce"] = f"rcatools report {options.investigation} --live"
+    evidence.save(folder / FOLDER, asked.key())
+    _render(folder, evidence)
+    say(f"running {len(plan.books)} notebooks")
+    runs = run_notebooks(
+        [_job(name, path, folder, asked, plan.values[name]) for name, path in plan.books.items()],
+        status,
+        workers=options.workers,
+        progress=lambda run: say(_describe(run)),
+    )
+    failures = tuple(f"{run.name}: {run.error}" for run in runs if run.state != "done")
+    if failures:
+        told = [f"notebook {text}" for text in failures]
+        evidence.document["warnings"] = [*evidence.document["warnings"], *told]
+        _render(folder, evidence)
+    bundle.write_bundle(folder, folder / "report.zip", {"status.json": status.final_bytes()})
+    state = status.finish()
+    effect = evidence.document["effect"]
+    verdict = effect["verdict"] if effect else None
+    return ReportResult(folder, state, str(evidence.document["answer"]), verdict, failures)
+
+
+def _measure_all(options: ReportOptions, folder: Path, say: Say) -> Path:
+    target = recording_name(folder, f"{Path(options.investigation).name}-live")
+    say(f"measuring on this machine into {target.parent.name}/{target.name}")
+    run = live.measure(
+        options.investigation,
+        target,
+        device=options.device,
+        options=options.record_options,
+        limit_s=None,
+        quiet=False,
+    )
+    if run.folder is None:
+        raise RunError(f"{run.reason}; see {target} and run 'rcatools doctor'")
+    return run.folder
+
+
+def _measure_short(options: ReportOptions, folder: Path) -> live.LiveRun:
+    return live.measure(
+        options.investigation,
+        folder / "live" / f"{Path(options.investigation).name}-check",
+        device=options.device,
+        arms=live.SHORT_ARMS,
+        options=live.SHORT,
+        log=folder / "logs" / "live.log",
+    )
+
+
+def _job(name: str, path: Path, folder: Path, asked: Inputs, values: Mapping[str, Any]) -> NotebookJob:
+    from rcatools.batch.notebook import NotebookJob
+    from rcatools.report.session import RESULTS
+
+    out = str(folder.resolve())
+    replace = {str(item): item.name for item in asked.recordings}
+    replace |= {str(item.resolve()): item.name for item in asked.recordings}
+    replace |= {out: "report", str(checkout()): "checkout", str(Path.home()): "~"}
+    return NotebookJob(
+        source=path,
+        output=folder / "notebooks" / path.name,
+        parameters={
+            "investigation": asked.investigation,
+            "recordings": [str(item.resolve()) for item in asked.recordings],
+            "out": out,
+            **values,
+        },
+        timeout_s=NOTEBOOK_LIMIT_S,
+        env={"PYTHONPATH": live.with_package(""), "JUPYTER_PREFER_ENV_PATH": "1"},
+        result=folder / RESULTS / f"{name}.json",
+        replace={old: new for old, new in replace.items() if len(old) > 1},
+    )
+
+
+def _render(folder: Path, evidence: Evidence) -> None:
+    from rcatools.report import findings, page
+
+    write_json(folder / "verdict.json", evidence.document)
+    write_bytes(folder / "findings.md", findings.render(evidence.document).encode())
+    html = page.render(evidence.document, evidence.measured, evidence.facts)
+    write_bytes(folder / "report.html", html.encode())
+
+
+def _describe(run: NotebookRun) -> str:
+    return f"{run.name} {run.state} in {run.seconds:.1f} s" + (f": {run.error}" if run.error else "")
+
+
+def result_json(result: ReportResult) -> dict[str, Any]:
+    """The result for ``--json``."""
+    return {
+        "report": str(result.folder),
+        "state": result.state,
+        "answer": result.answer,
+        "verdict": result.verdict,
+        "failures": list(result.failures),
+        "files": sorted(name for name in FILES if (result.folder / name).is_file()),
+    }

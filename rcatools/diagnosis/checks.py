@@ -1,0 +1,103 @@
+"""Runs a declared check: whether the device can answer it, what it finds, and the command that would answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rcatools.diagnosis import checks_kernels, checks_memory, checks_time
+from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.checks_time import not_tested
+from rcatools.diagnosis.records import Evidence, Observation, Outcome
+from rcatools.diagnosis.vocabulary import CHECKS, Check, Compare
+
+NO_DIFFERENCE = frozenset({"equivalent", "absent", "zero", "same", "flat", "not_explained", "one_mode"})
+
+
+def compare(case: Case, check: Compare) -> Outcome:
+    """Two quantities, equal up to the relative tolerance."""
+    left, right = case.quantity(check.left), case.quantity(check.right)
+    if left is None or right is None:
+        return not_tested("a figure of the comparison is missing in its table")
+    if abs(left - right) <= check.tolerance * max(abs(left), abs(right)):
+        name = "equal"
+    else:
+        name = "less" if left < right else "more"
+    text = f"{left:,.10g} against {right:,.10g}"
+    if check.source:
+        text += f" ({check.source})"
+    evidence = Evidence(text, source="published" if check.source else "table", value=left)
+    return Outcome(name, True, f"{name}: {text}", (evidence,))
+
+
+_RUN: dict[str, Callable[[Case, Any], Outcome]] = {
+    "ratio": checks_time.ratio,
+    "equivalence": checks_time.ratio,
+    "effect_share": checks_time.effect_share,
+    "modes": checks_time.modes,
+    "dose": checks_time.dose,
+    "step": checks_time.step,
+    "kernel_ratio": checks_kernels.kernel_ratio,
+    "delta_fit": checks_kernels.delta_fit,
+    "gap": checks_kernels.gap,
+    "reconcile": checks_kernels.reconcile,
+    "ledger": checks_memory.ledger,
+    "owner": checks_memory.owner,
+    "compare": compare,
+}
+assert _RUN.keys() == CHECKS.keys()
+
+
+def observe(case: Case, name: str, check: Check, *, sensitive: bool | None) -> Observation:
+    """Run one check.
+
+    Args:
+        case: the evidence.
+        name: id of the observation.
+        check: what was declared.
+        sensitive: False where a planted regression was missed; then "no difference" decides nothing.
+    """
+    outcome = _RUN[check.kind](case, check) if _answerable(case, check) else _other_device(case, check)
+    if sensitive is False and outcome.definite and outcome.name in NO_DIFFERENCE:
+        outcome = replace(
+            outcome,
+            definite=False,
+            reason="a planted regression was not seen in these data, so no difference proves nothing",
+        )
+    return Observation(name, check.text, check.kind, outcome, command(case, [check], name))
+
+
+def observe_all(case: Case, sensitive: bool | None) -> dict[str, Observation]:
+    """Every declared observation, once, in declared order."""
+    return {
+        name: observe(case, name, check, sensitive=sensitive)
+        for name, check in case.spec.observations.items()
+    }
+
+
+def _answerable(case: Case, check: Check) -> bool:
+    if not check.needs:
+        return True
+    return case.backend in (("cuda", "rocm") if check.needs == "gpu" else (check.needs,))
+
+
+def _other_device(case: Case, check: Check) -> Outcome:
+    need = {"rocm": "an AMD card with ROCm", "cuda": "an NVIDIA card", "gpu": "a GPU"}[check.needs]
+    if case.primary is None:
+        return not_tested(f"needs {need}, and no recording was given")
+    return not_tested(f"needs {need}; {case.device_name} cannot answer it")
+
+
+def command(case: Case, checks: Sequence[Check], name: str) -> str:
+    """The command that would answer one check, or several together."""
+    own = [check.run for check in checks if check.run]
+    if own:
+        return own[0]
+    arms = [case.baseline, *case.spec.effect.repeat, case.suspect]
+    arms += [arm for check in checks for arm in check.arms()]
+    if all(check.kind == "compare" for check in checks):
+        return ""
+    listed = ",".join(dict.fromkeys(arms))
+    device = next((f" --device {c.needs}" for c in checks if c.needs in ("rocm", "cuda")), "")
+    return f"rcatools record {case.spec.slug}{device} --arms {listed} --out {case.spec.slug}-{name}"

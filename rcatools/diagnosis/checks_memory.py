@@ -1,0 +1,124 @@
+"""Checks on memory facts of the runs and on allocator snapshots: ledger, owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from rcatools import units
+from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.checks_time import not_tested
+from rcatools.diagnosis.parts import Evidence, Outcome
+from rcatools.diagnosis.vocabulary import LedgerFigure, Owner
+from rcatools.memory.owners import BlockOwner, owners
+
+Floats = NDArray[np.float64]
+NOTEBOOK = "03_allocator"
+MOST = 0.9
+
+
+def ledger(case: Case, check: LedgerFigure) -> Outcome:
+    """A fact of one arm against another arm block by block, or against a number."""
+    own = [check.arm] if check.bytes is not None else [check.arm, check.against or case.baseline]
+    for recording in case.recordings:
+        table = case.facts(recording, check.figure)
+        if not set(own) <= set(table.columns):
+            continue
+        values = table[own].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+        values = values[np.isfinite(values).all(axis=1)]
+        if values.shape[0] == 0:
+            continue
+        place = Evidence("", recording.name, tuple(own), f"runs.{check.figure}", check.notebook or NOTEBOOK)
+        if check.bytes is not None:
+            return _against_number(check, values[:, 0], place)
+        return _against_arm(check, values[:, 0], values[:, 1], place)
+    return not_tested(f"no run of {' and '.join(own)} recorded {check.figure}")
+
+
+def _against_number(check: LedgerFigure, values: Floats, place: Evidence) -> Outcome:
+    equal = int((np.abs(values - float(check.bytes or 0)) <= check.tolerance).sum())
+    name = "matches" if equal == values.size else "differs" if equal == 0 else "varies"
+    text = (
+        f"{check.figure} of {check.arm}: {_list(values, check)}; {equal} of {values.size} runs equal "
+        f"{units.byte_count(check.bytes)}"
+    )
+    return _outcome(name, text, float(np.median(values)), values.size, place)
+
+
+def _against_arm(check: LedgerFigure, arm: Floats, against: Floats, place: Evidence) -> Outcome:
+    if check.modulo:
+        arm, against = arm % check.modulo, against % check.modulo
+    difference = arm - against
+    n = difference.size
+    more, less = int((difference > check.tolerance).sum()), int((difference < -check.tolerance).sum())
+    equal = n - more - less
+    if equal >= MOST * n:
+        name = "equal"
+    elif more >= MOST * n and less == 0:
+        name = "more"
+    elif less >= MOST * n and more == 0:
+        name = "less"
+    else:
+        name = "varies"
+    label = check.figure + (f" modulo {units.byte_size(check.modulo)}" if check.modulo else "")
+    text = (
+        f"{label} of {place.arms[0]}: {_list(arm, check)}; of {place.arms[1]}: {_list(against, check)}; "
+        f"larger in {more}, smaller in {less}, equal in {equal} of {n} blocks"
+    )
+    return _outcome(name, text, float(np.median(difference)), n, place)
+
+
+def _list(values: Floats, check: LedgerFigure) -> str:
+    distinct = np.unique(values)
+    address = "address" in check.figure
+    shown = [f"{int(v):#x}" if address else f"{v:,.0f}" for v in distinct[:3]]
+    return ", ".join(shown) + (f" and {distinct.size - 3} more values" if distinct.size > 3 else "")
+
+
+def _outcome(name: str, text: str, value: float, n: int, place: Evidence) -> Outcome:
+    evidence = replace(place, text=text, value=value, unit="bytes", n=n)
+    definite = name != "varies"
+    reason = "" if definite else "the blocks do not agree"
+    return Outcome(name, definite, f"{name}: {text}", (evidence,), reason)
+
+
+def owner(case: Case, check: Owner) -> Outcome:
+    """Who holds the live blocks of a size."""
+    found = case.snapshot(check.arm)
+    if found is None:
+        return not_tested(f"no readable snapshot of {check.arm}")
+    snapshot, recording = found
+    settings = recording.manifest.environment.get("settings", {})
+    variables = {str(k): str(v) for k, v in settings.items()} if isinstance(settings, dict) else {}
+    blocks = [block for block in owners(snapshot, variables) if _is_asked(block, check)]
+    names = sorted({block.owner for block in blocks})
+    place = Evidence("", recording.name, (check.arm,), "snapshot", check.notebook or NOTEBOOK)
+    size = units.byte_count(check.bytes)
+    if not blocks:
+        where = {"any": "", "default": " on the default stream", "side": " on a stream of its own"}[
+            check.stream
+        ]
+        text = f"the snapshot of {check.arm} has no live block of {size}{where}"
+        return Outcome("gone", True, text, (replace(place, text=text, value=0.0, unit="count", n=1),), "")
+    name = names[0] if len(names) == 1 else "several"
+    text = f"{len(blocks)} live blocks of {size} in the snapshot of {check.arm}: {_because(blocks)}"
+    evidence = replace(place, text=text, value=float(len(blocks)), unit="count", n=1)
+    by_frames = any(block.basis == "frames" for block in blocks)
+    definite = name not in ("several", "unknown") and by_frames
+    reason = "" if definite else "named by its size only: frames or another size of the workspace decide"
+    return Outcome(name, definite, f"{name}: {text}", (evidence,), reason)
+
+
+def _is_asked(block: BlockOwner, check: Owner) -> bool:
+    on_side = block.stream != 0
+    wanted = check.stream == "any" or (check.stream == "side") == on_side
+    return wanted and check.bytes in (block.size, block.requested_size)
+
+
+def _because(blocks: Sequence[BlockOwner]) -> str:
+    reasons = dict.fromkeys(f"{block.owner} by {block.basis} ({block.reason})" for block in blocks)
+    return "; ".join(list(reasons)[:3])

@@ -1,0 +1,355 @@
+"""Checks on the measured times of arms: ratio, equivalence, effect_share, modes, dose, step.
+
+Each takes the case and the declared check and returns an Outcome; ``vocabulary`` says what each decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rcatools import units
+from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks, t_quantile
+from rcatools.diagnosis.parts import Evidence, Outcome
+from rcatools.diagnosis.vocabulary import Dose, EffectShare, Equivalence, ModesCheck, Ratio, StepCount
+from rcatools.recording import Recording
+from rcatools.stats.decide import MIN_REPLICATES
+from rcatools.stats.modes import MIN_VALUES, find_modes
+from rcatools.stats.records import Comparison, Verdict
+
+Floats = NDArray[np.float64]
+NOTEBOOK = "01_reproduce"
+MANY_ARMS = 8
+MIN_PLACES = 3
+MIN_IN_A_MODE, SHARE_IN_A_MODE = 3, 0.12
+_MODES_OPEN = {
+    "hidden": "the runs spread too widely to exclude two levels",
+    "few": "so few runs in one of the levels may be outliers",
+}
+
+
+def not_tested(reason: str) -> Outcome:
+    """No data."""
+    return Outcome(None, False, "not tested", reason=reason)
+
+
+def no_arms(case: Case, arms: Sequence[str], metric: str = "") -> Outcome:
+    """No recording has these arms; the missing ones are named."""
+    if not case.recordings:
+        return not_tested("no recording was given")
+    present = {name for r in case.recordings for name in case.logs(r, metric or case.metric).columns}
+    missing = [name for name in dict.fromkeys(arms) if name not in present]
+    if missing:
+        return not_tested(f"no timed run of {', '.join(missing)} on {case.device_name}")
+    return not_tested(f"no single recording has {', '.join(dict.fromkeys(arms))} together")
+
+
+def comparison_evidence(
+    comparison: Comparison, recording: Recording, metric: str, notebook: str = ""
+) -> Evidence:
+    """A paired comparison as evidence."""
+    e = comparison.estimate
+    text = (
+        f"{comparison.arm} against {comparison.baseline}: {units.change(e.ratio)} "
+        f"{units.interval(e.ci_low, e.ci_high)}, {e.n} blocks, detection limit {units.percent(comparison.mde)}"
+    )
+    return Evidence(
+        text=text,
+        recording=recording.name,
+        arms=(comparison.arm, comparison.baseline),
+        source=metric,
+        notebook=notebook or NOTEBOOK,
+        value=e.ratio,
+        ci_low=e.ci_low,
+        ci_high=e.ci_high,
+        unit="ratio",
+        n=e.n,
+        detection_limit=comparison.mde,
+    )
+
+
+def ratio(case: Case, check: Ratio | Equivalence) -> Outcome:
+    """Paired comparison with the declared margin."""
+    found = case.compare(check.arm, check.against, check.metric, check.margin)
+    if found is None:
+        return no_arms(case, (check.arm, check.against or case.baseline), check.metric)
+    comparison, recording = found
+    evidence = comparison_evidence(comparison, recording, check.metric or case.metric, check.notebook)
+    verdict = comparison.verdict
+    name: str = verdict.value
+    if isinstance(check, Equivalence) and verdict in (Verdict.SLOWER, Verdict.FASTER):
+        name = "different"
+    definite = verdict is not Verdict.UNDECIDED
+    return Outcome(
+        name=name,
+        definite=definite,
+        observed=f"{name}: {evidence.text}",
+        evidence=(evidence,),
+        reason="" if definite else "undecided: " + ", ".join(comparison.reasons),
+        detection_limit=comparison.mde,
+    )
+
+
+def effect_share(case: Case, check: EffectShare) -> Outcome:
+    """Whether a pair of arms shows the effect: t-interval of (arm - against) minus half of the effect."""
+    against = check.against or case.baseline
+    recording = case.recording_with((check.arm, against))
+    if recording is None:
+        return no_arms(case, (check.arm, against))
+    if case.effect is None:
+        return not_tested(f"no effect of {case.suspect} on {case.device_name} that an arm could carry")
+    confidence = case.confidence(recording)
+    mean = mean_over_blocks(case.direction * case.differences(recording, check.arm, against), confidence)
+    if mean is None:
+        return not_tested(f"fewer than {MIN_REPLICATES} blocks have {check.arm} and {against} together")
+    effect = abs(case.effect.value)
+    share = mean.value / effect
+
+    def beyond(part: float) -> tuple[bool, bool]:
+        """Whether the pair is surely above, surely below that part of the effect."""
+        error = math.hypot(mean.error, part * case.effect.error) if case.effect else mean.error
+        half = t_quantile(confidence, mean.n - 1) * error
+        return mean.value - half > part * effect, mean.value + half < part * effect
+
+    if beyond(0.25)[0] and beyond(0.75)[1]:
+        name, definite = "partial", False
+    elif beyond(0.5)[0]:
+        name, definite = "carries", True
+    elif beyond(0.5)[1]:
+        name, definite = "absent", True
+    else:
+        name, definite = "undecided", False
+    limit = detectable(mean, confidence)
+    sign = case.direction
+    low, high = sorted((math.exp(sign * mean.low), math.exp(sign * mean.high)))
+    text = (
+        f"{check.arm} against {against}: {units.change(math.exp(sign * mean.value))} {units.interval(low, high)}, "
+        f"{100 * share:.0f} % of the effect, {mean.n} blocks, detection limit {units.percent(limit)}"
+    )
+    evidence = Evidence(
+        text=text,
+        recording=recording.name,
+        arms=(check.arm, against),
+        source=case.metric,
+        notebook=check.notebook or "04_compare_fixes",
+        value=math.exp(sign * mean.value),
+        ci_low=low,
+        ci_high=high,
+        unit="ratio",
+        n=mean.n,
+        detection_limit=limit,
+    )
+    reason = {
+        "partial": "a part only: decides nothing",
+        "undecided": "the interval includes half of the effect",
+    }
+    return Outcome(name, definite, f"{name}: {text}", (evidence,), reason.get(name, ""), limit)
+
+
+def modes(case: Case, check: ModesCheck) -> Outcome:
+    """Two levels between runs of equal arms, the block's common level taken out where enough arms carry it."""
+    metric = check.metric or case.metric
+    recording = case.recording_with(check.arms_together[:1], metric)
+    if recording is None:
+        return no_arms(case, check.arms_together, metric)
+    table = case.logs(recording, metric)
+    arms = [name for name in check.arms_together if name in table.columns]
+    values = table[arms].to_numpy()
+    others = table.drop(columns=arms).to_numpy()
+    if others.shape[1] >= MANY_ARMS:
+        values = values - block_level(others)[:, None]
+    logs = values[np.isfinite(values)]
+    if logs.size < MIN_VALUES:
+        return not_tested(f"{logs.size} runs of {', '.join(arms)}; {MIN_VALUES} are needed to see two levels")
+    smallest = math.expm1(max(case.half_effect, math.log1p(case.margin)))
+    found = find_modes(np.exp(logs - logs.mean()), min_gap=smallest)
+    spread = _spread(logs)
+    if found.found:
+        text = (
+            f"two levels {units.percent(found.gap)} apart, {100 * found.share_high:.0f} % of {found.n} runs in the "
+            f"upper one, p {units.p_value(found.p_value)}"
+        )
+    else:
+        text = (
+            f"one level over {found.n} runs of {', '.join(arms)}, spread {units.percent(spread)}; two levels "
+            f"{units.percent(smallest)} apart would count"
+        )
+    evidence = Evidence(
+        text=text,
+        recording=recording.name,
+        arms=tuple(arms),
+        source=metric,
+        notebook=check.notebook or "00_preflight",
+        value=1 + found.gap if found.found else 1.0,
+        unit="ratio",
+        n=found.n,
+        detection_limit=smallest,
+    )
+    # an arm's spread as wide as the gap that counts could hide two levels
+    hidden = not found.found and spread > smallest / 2
+    upper = round(found.share_high * found.n)
+    few = found.found and min(upper, found.n - upper) < max(MIN_IN_A_MODE, SHARE_IN_A_MODE * found.n)
+    return Outcome(
+        name="two_modes" if found.found else "one_mode",
+        definite=not hidden and not few,
+        observed=text,
+        evidence=(evidence,),
+        reason=_MODES_OPEN["hidden" if hidden else "few"] if hidden or few else "",
+        detection_limit=smallest,
+    )
+
+
+def _spread(logs: Floats) -> float:
+    """Standard deviation as a few outliers do not move it, but a second level does."""
+    middle = 1.4826 * float(np.median(np.abs(logs - np.median(logs))))
+    low, high = np.quantile(logs, [0.1, 0.9])
+    return max(middle, float(high - low) / 2.563)
+
+
+def block_level(logs: Floats) -> Floats:
+    """Common level of each block, shrunk by what of it is chance (James and Stein 1961); shape (blocks,).
+
+    The mean over arms, not the median: where every arm has two levels, a block's median jumps between them.
+    """
+    logs = logs[:, np.isfinite(logs).any(axis=0)]
+    rest = logs - np.nanmean(logs, axis=0)
+    level = np.nanmean(rest, axis=1)
+    chance = np.nanvar(rest - level[:, None]) / max(rest.shape[1], 1)
+    total = float(np.var(level))
+    return np.asarray(level * max(0.0, 1.0 - chance / total) if total > 0 else level, dtype=np.float64)
+
+
+def dose(case: Case, check: Dose) -> Outcome:
+    """Trend of log time over the ranks of the doses, one line per block, t-interval over blocks."""
+    metric = check.metric or case.metric
+    recording, arms = _with_most(case, check.doses, (), metric)
+    if recording is None:
+        return no_arms(case, list(check.doses), metric)
+    table = case.logs(recording, metric)[arms].to_numpy()
+    rank = np.arange(len(arms)) - (len(arms) - 1) / 2
+    per_block = table @ rank / float(rank @ rank) * (len(arms) - 1)
+    confidence = case.confidence(recording)
+    mean = mean_over_blocks(per_block, confidence)
+    if mean is None:
+        return not_tested(f"fewer than {MIN_REPLICATES} blocks have every dose")
+    limit = detectable(mean, confidence)
+    need = case.half_effect
+    if mean.low > 0 and mean.value > need:
+        name, definite = "rises", mean.low > need
+    elif mean.high < 0 and mean.value < -need:
+        name, definite = "falls", mean.high < -need
+    elif mean.low > -need and mean.high < need:
+        name, definite = "flat", True
+    else:
+        name, definite = "undecided", False
+    text = (
+        f"from the smallest to the largest of {len(arms)} doses: {units.change(math.exp(mean.value))} "
+        f"{units.interval(math.exp(mean.low), math.exp(mean.high))}, {mean.n} blocks, "
+        f"detection limit {units.percent(limit)}"
+    )
+    evidence = _trend_evidence(_place(recording, arms, metric, check.notebook), text, mean, limit)
+    return Outcome(
+        name, definite, f"{name}: {text}", (evidence,), "" if definite else "the interval is too wide", limit
+    )
+
+
+def step(case: Case, check: StepCount) -> Outcome:
+    """One jump at a count, a ramp, nothing, or something else; the baseline counts as zero."""
+    metric = check.metric or case.metric
+    recording, arms = _with_most(case, check.counts, (case.baseline,), metric)
+    if recording is None:
+        return no_arms(case, (*check.counts, case.baseline), metric)
+    table = case.logs(recording, metric)
+    base = table[case.baseline].to_numpy()
+    relative = table[arms].to_numpy() - base[:, None]
+    relative = relative[np.isfinite(relative).all(axis=1)]
+    if relative.shape[0] < MIN_REPLICATES:
+        return not_tested(f"fewer than {MIN_REPLICATES} blocks have every count")
+    levels = np.concatenate([[0.0], relative.mean(axis=0)])
+    counts = np.array([0, *(check.counts[name] for name in arms)], dtype=float)
+    confidence = case.confidence(recording)
+    need = case.half_effect
+    cut = best_cut(levels)
+    columns = np.column_stack([np.zeros(relative.shape[0]), relative])
+    height = mean_over_blocks(columns[:, cut:].mean(axis=1) - columns[:, :cut].mean(axis=1), confidence)
+    assert height is not None
+    limit = detectable(height, confidence)
+    name, definite = _shape(levels, counts, cut, height, need)
+    if name == "step":
+        where = f"between {counts[cut - 1]:.0f} and {counts[cut]:.0f}"
+        text = (
+            f"{units.change(math.exp(height.value))} {units.interval(math.exp(height.low), math.exp(height.high))} "
+            f"from a count {where} on (counts {', '.join(f'{c:.0f}' for c in counts)}), {height.n} blocks"
+        )
+    else:
+        largest = int(np.argmax(np.abs(levels)))
+        text = (
+            f"{name}: counts 0 to {counts[-1]:.0f}, largest change {units.change(math.exp(levels[largest]))} at "
+            f"{counts[largest]:.0f}, {height.n} blocks, detection limit {units.percent(limit)}"
+        )
+    evidence = _trend_evidence(
+        _place(recording, (case.baseline, *arms), metric, check.notebook), text, height, limit
+    )
+    return Outcome(name, definite, text, (evidence,), "" if definite else "the shape is not clear", limit)
+
+
+def _with_most(
+    case: Case, places: Mapping[str, float], needed: Sequence[str], metric: str
+) -> tuple[Recording | None, list[str]]:
+    """The recording with most of the arms (at least three, and all needed ones), and its arms in rising order."""
+    best: tuple[Recording | None, list[str]] = None, []
+    for recording in case.recordings:
+        present = set(case.logs(recording, metric).columns)
+        arms = sorted((name for name in places if name in present), key=lambda name: places[name])
+        if len(arms) >= MIN_PLACES and set(needed) <= present and len(arms) > len(best[1]):
+            best = recording, arms
+    return best
+
+
+def best_cut(levels: Floats) -> int:
+    """Number of leading values below the cut that leaves the smallest sum of squares on both sides."""
+    cuts = range(1, levels.size)
+    return min(cuts, key=lambda k: float(levels[:k].var() * k + levels[k:].var() * (levels.size - k)))
+
+
+def _shape(levels: Floats, counts: Floats, cut: int, height: Mean, need: float) -> tuple[str, bool]:
+    noise = height.sd / math.sqrt(height.n)
+    if float(np.abs(levels).max()) + height.half < need:
+        return "flat", True
+    line = np.polyval(np.polyfit(counts, levels, 1), counts)
+    left_step = np.concatenate([levels[:cut] - levels[:cut].mean(), levels[cut:] - levels[cut:].mean()])
+    left_line = levels - line
+    jump = abs(height.value)
+    if abs(height.low if height.value > 0 else height.high) > need and height.value * height.low > 0:
+        flat_sides = float(np.abs(left_step).max()) < max(0.35 * jump, 3 * noise)
+        if flat_sides and left_step @ left_step <= left_line @ left_line:
+            return "step", True
+        if left_line @ left_line < left_step @ left_step and float(np.abs(left_line).max()) < 0.35 * np.ptp(
+            levels
+        ):
+            return "ramp", True
+        return "irregular", True
+    if float(np.ptp(levels)) > 2 * need + 4 * noise:
+        return "irregular", True
+    return "undecided", False
+
+
+def _trend_evidence(place: Evidence, text: str, mean: Mean, limit: float | None) -> Evidence:
+    return replace(
+        place,
+        text=text,
+        value=math.exp(mean.value),
+        ci_low=math.exp(mean.low),
+        ci_high=math.exp(mean.high),
+        unit="ratio",
+        n=mean.n,
+        detection_limit=limit,
+    )
+
+
+def _place(recording: Recording, arms: Sequence[str], metric: str, notebook: str) -> Evidence:
+    return Evidence("", recording.name, tuple(arms), metric, notebook or "04_compare_fixes")

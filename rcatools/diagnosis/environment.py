@@ -1,0 +1,150 @@
+"""The environment of the recordings, and how that of a published claim differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.records import Difference
+from rcatools.recording import Recording
+
+DEVICE_KEYS = ("backend", "name", "arch", "memory_bytes", "driver", "runtime", "uuid")
+UNCOMMITTED = "uncommitted"
+
+
+def here(case: Case) -> dict[str, str | None]:
+    """What is known of the primary recording's environment, by the keys that claims use."""
+    if case.primary is None:
+        return {}
+    device, environment = case.primary.manifest.device, case.primary.manifest.environment
+    known: dict[str, str | None] = {
+        "card": _text(device.get("name")),
+        "backend": _text(device.get("backend")),
+        "arch": _text(device.get("arch")),
+        "driver": _text(device.get("driver")),
+        "rocm": _text(environment.get("rocm") or environment.get("hip")),
+        "cuda": _text(environment.get("cuda")),
+        "code": code_state(case.primary),
+    }
+    packages = environment.get("packages", {})
+    if isinstance(packages, dict):
+        known.update({str(key): _text(value) for key, value in packages.items()})
+    settings = environment.get("settings", {})
+    if isinstance(settings, dict):
+        known.update({str(key): _text(value) for key, value in settings.items()})
+    parameters = case.primary.manifest.workload.get("parameters", {})
+    known["workload"] = _text(case.primary.manifest.workload.get("name"))
+    if isinstance(parameters, dict):
+        known.update({key: _text(value) for key, value in parameters.items() if key not in known})
+    return known
+
+
+def differences(
+    published: Mapping[str, str], known: Mapping[str, str | None], keys: tuple[str, ...] = ()
+) -> tuple[Difference, ...]:
+    """Keys of a claim's environment whose value here is another one, or unknown."""
+    found = []
+    for key, value in published.items():
+        if keys and key not in keys:
+            continue
+        own = known.get(key)
+        if own is None or not same_value(value, own):
+            found.append(Difference(key, value, own))
+    return tuple(found)
+
+
+def same_value(a: str, b: str) -> bool:
+    """Whether two values name the same thing: local version parts ("+cu130") and letter case are ignored."""
+    left, right = a.strip().lower(), b.strip().lower()
+    return left == right or left.split("+")[0] == right.split("+")[0]
+
+
+def code_state(recording: Recording) -> str | None:
+    """ "committed", "uncommitted", or None where the manifest does not tell."""
+    code = recording.manifest.environment.get("code", {})
+    if not isinstance(code, dict) or not code.get("commit"):
+        return None
+    return UNCOMMITTED if code.get("dirty") else "committed"
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or isinstance(value, dict | list) else str(value)
+
+
+def document(case: Case) -> dict[str, Any]:
+    """The environment part of verdict.json: device, versions and every recording with its state and hashes."""
+    if case.primary is None:
+        return {"device": None, "recordings": []}
+    manifest = case.primary.manifest
+    environment = manifest.environment
+    kept = ("python", "os", "packages", "rocm", "hip", "cuda", "settings", "code")
+    return {
+        "device": manifest.device.get("name"),
+        **{key: manifest.device.get(key) for key in DEVICE_KEYS if key != "name"},
+        **{key: environment.get(key) for key in kept},
+        "workload": manifest.workload.get("name"),
+        "parameters": manifest.workload.get("parameters"),
+        "kv_bytes": _median_fact(case, "kv_bytes"),
+        "recordings": [_recording(item, used=True) for item in case.recordings]
+        + [_recording(item, used=False) for item, _ in case.others],
+    }
+
+
+def _median_fact(case: Case, figure: str) -> float | None:
+    assert case.primary is not None
+    table = case.facts(case.primary, figure)
+    if case.baseline not in table.columns:
+        return None
+    value = float(pd.to_numeric(table[case.baseline], errors="coerce").median())
+    return value if math.isfinite(value) else None
+
+
+def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
+    manifest = recording.manifest
+    runs = recording.timed_runs()
+    code = manifest.environment.get("code", {})
+    return {
+        "name": recording.name,
+        "used": used,
+        "device": manifest.device.get("name"),
+        "backend": manifest.device.get("backend"),
+        "state": manifest.state,
+        "created_utc": manifest.created_utc,
+        "blocks": int(runs["block"].nunique()) if len(runs) else 0,
+        "runs_ok": int((runs["outcome"] == "ok").sum()) if len(runs) else 0,
+        "runs_failed": int((runs["outcome"] != "ok").sum()) if len(runs) else 0,
+        "arms": list(manifest.arm_names),
+        "command": manifest.command,
+        "git": code if isinstance(code, dict) else None,
+        "files": dict(manifest.files),
+    }
+
+
+def warnings(case: Case) -> list[str]:
+    """What the environments of the recordings make doubtful."""
+    found = []
+    for recording in case.recordings:
+        state = code_state(recording)
+        if state == UNCOMMITTED:
+            found.append(
+                f"{recording.name} was measured with uncommitted changes: its numbers belong to no commit"
+            )
+        elif state is None:
+            found.append(f"{recording.name} does not tell which commit was measured")
+    first = case.primary
+    for recording in case.recordings[1:]:
+        for key in ("driver", "runtime", "uuid"):
+            if first is not None and recording.manifest.device.get(key) != first.manifest.device.get(key):
+                found.append(f"{recording.name} and {first.name} differ in the device's {key}")
+        if first is not None and _torch(recording) != _torch(first):
+            found.append(f"{recording.name} and {first.name} were made with different torch versions")
+    return found
+
+
+def _torch(recording: Recording) -> Any:
+    packages = recording.manifest.environment.get("packages")
+    return packages.get("torch") if isinstance(packages, dict) else None

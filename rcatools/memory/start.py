@@ -1,0 +1,304 @@
+"""The allocator's state when the recording began, worked out backwards from the snapshot's end.
+
+A block that is freed in the history without having been allocated there existed before; so did a live block
+that no event allocated. Only the size of the former is not in the file: between its request and what the
+split rule would have left unsplit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from rcatools.memory.expandable import RANGE, granule_of, remember_unmapped
+from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, Heap, Segment
+from rcatools.memory.rules import Rules
+from rcatools.memory.snapshot import ACTIONS, ALLOCATED, INACTIVE, PoolId, Snapshot
+
+CODE = {name: code for code, name in enumerate(ACTIONS)}
+_ALLOC, _FREE, _DONE = CODE["alloc"], CODE["free_requested"], CODE["free_completed"]
+_SEG, _SEG_FREE = CODE["segment_alloc"], CODE["segment_free"]
+_MAP, _UNMAP = CODE["segment_map"], CODE["segment_unmap"]
+
+
+@dataclass(frozen=True)
+class StartSegment:
+    """Driver memory held when the recording began.
+
+    Attributes:
+        address, size, stream: as in a snapshot.
+        pool: None where the file does not say.
+        small: size class.
+        expandable: one contiguous mapped range of an expandable segment.
+        base: lowest address that its expandable segment is known to reach, mapped or not.
+    """
+
+    address: int
+    size: int
+    stream: int
+    pool: PoolId | None
+    small: bool
+    expandable: bool
+    base: int | None = None
+
+
+@dataclass(frozen=True)
+class StartBlock:
+    """A block in use when the recording began.
+
+    Attributes:
+        size: bytes, or None where only the request is known.
+        pending: it was waiting for other streams.
+    """
+
+    address: int
+    size: int | None
+    requested: int
+    pending: bool
+
+
+@dataclass(frozen=True)
+class StartState:
+    """What existed before the first event."""
+
+    segments: list[StartSegment]
+    blocks: list[StartBlock]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was reserved."""
+        return not self.segments
+
+
+def start_state(snapshot: Snapshot, device: int, rules: Rules) -> StartState:
+    """Work out what existed before the first event of a device."""
+    events = snapshot.events[snapshot.events["device"] == device]
+    segments = snapshot.segments[snapshot.segments["device"] == device]
+    return StartState(_segments(events, segments, rules), _blocks(events, snapshot, segments))
+
+
+def _firsts(events: pd.DataFrame, codes: tuple[int, ...]) -> pd.DataFrame:
+    """The first event of some kinds at each address."""
+    chosen = events[np.isin(events["action"].to_numpy(), codes)]
+    return chosen.drop_duplicates("address", keep="first")
+
+
+def _blocks(events: pd.DataFrame, snapshot: Snapshot, segments: pd.DataFrame) -> list[StartBlock]:
+    first = _firsts(events, (_ALLOC, _FREE, _DONE))
+    requests_recorded = bool((events["action"] == _FREE).any())
+    freed = first[first["action"] != _ALLOC]
+    out = [
+        StartBlock(int(address), None, int(size), action == _DONE and requests_recorded)
+        for address, size, action in zip(
+            freed["address"].tolist(), freed["size"].tolist(), freed["action"].tolist(), strict=True
+        )
+    ]
+    rows = snapshot.blocks[
+        snapshot.blocks["segment"].isin(segments.index) & (snapshot.blocks["state"] != INACTIVE)
+    ]
+    unseen = rows[~np.isin(rows["address"].to_numpy(), first["address"].to_numpy())]
+    out += [
+        StartBlock(address, size, requested, state != ALLOCATED)
+        for address, size, requested, state in zip(
+            *(unseen[c].tolist() for c in ("address", "size", "requested_size", "state")), strict=True
+        )
+    ]
+    return sorted(out, key=lambda b: b.address)
+
+
+def _segments(events: pd.DataFrame, segments: pd.DataFrame, rules: Rules) -> list[StartSegment]:
+    first = _firsts(events, (_SEG, _SEG_FREE))
+    created = set(first.loc[first["action"] == _SEG, "address"].tolist())
+    fixed = segments[~segments["expandable"].to_numpy(bool)]
+    dropped = first[first["action"] == _SEG_FREE]
+    dropped_addresses = set(dropped["address"].tolist())
+    out = [
+        StartSegment(address, size, stream, None, size <= rules.small_buffer, False)
+        for address, size, stream in zip(
+            *(dropped[c].tolist() for c in ("address", "size", "stream")), strict=True
+        )
+    ]
+    for row in zip(
+        *(fixed[c].tolist() for c in ("address", "total_size", "stream", "pool_id", "size_class")),
+        strict=True,
+    ):
+        if row[0] not in created and row[0] not in dropped_addresses:
+            out.append(StartSegment(row[0], row[1], row[2], row[3], row[4] == "small", False))
+    out += _mapped_ranges(events, segments[segments["expandable"].to_numpy(bool)], rules)
+    return sorted(out, key=lambda s: s.address)
+
+
+_RangeKey = tuple[int, PoolId | None, bool]
+"""Stream, pool and whether it is the small class: what has an address range of its own."""
+
+
+def _mapped_ranges(events: pd.DataFrame, segments: pd.DataFrame, rules: Rules) -> list[StartSegment]:
+    """Ranges of expandable segments that were mapped at the start: undo the map events from the end."""
+    chosen = events[np.isin(events["action"].to_numpy(), (_MAP, _UNMAP))]
+    mapped: dict[_RangeKey, list[tuple[int, int]]] = {}
+    base: dict[_RangeKey, int] = {}
+    seen: list[tuple[int, int, _RangeKey]] = []  # stretches of addresses whose owner is known
+    for address, size, stream, pool, kind in zip(
+        *(segments[c].tolist() for c in ("address", "total_size", "stream", "pool_id", "size_class")),
+        strict=True,
+    ):
+        key = (stream, pool, kind == "small")
+        mapped.setdefault(key, []).append((address, address + size))
+        seen.append((address, address + size, key))
+        base[key] = min(base.get(key, address), address)
+    columns = (chosen[c].tolist() for c in ("action", "address", "size", "stream"))
+    for action, address, size, stream in reversed(list(zip(*columns, strict=True))):
+        end = address + size
+        touching = [k for low, high, k in seen if k[0] == stream and low <= end and address <= high]
+        if touching:
+            key = touching[0]
+        else:
+            small = _holds_small_blocks(events, rules, address, end)
+            alike = [k for k in mapped if k[0] == stream and k[2] == small]
+            key = alike[0] if len(alike) == 1 else (stream, None, small)
+        seen.append((address, end, key))
+        base[key] = min(base.get(key, address), address)
+        if action == _UNMAP:
+            mapped.setdefault(key, []).append((address, end))
+        else:
+            mapped[key] = [part for r in mapped.get(key, []) for part in _without(r, address, end)]
+            if not mapped[key]:  # the first range of a new reservation: what came before was another one
+                del base[key]
+    return [
+        StartSegment(low, high - low, *key, True, base[key])
+        for key, ranges in mapped.items()
+        for low, high in _joined(ranges)
+    ]
+
+
+def _holds_small_blocks(events: pd.DataFrame, rules: Rules, low: int, high: int) -> bool:
+    """Whether a range belongs to the small class, by a block that was allocated or freed in it."""
+    address = events["address"].to_numpy()
+    inside = (
+        (address >= low) & (address < high) & np.isin(events["action"].to_numpy(), (_ALLOC, _FREE, _DONE))
+    )
+    sizes = events["size"].to_numpy()[inside]
+    if len(sizes):
+        return rules.round_size(max(int(sizes[0]), 1)) <= rules.small_size
+    return (high - low) % rules.large_buffer != 0
+
+
+def _without(span: tuple[int, int], low: int, high: int) -> list[tuple[int, int]]:
+    out = [(span[0], min(span[1], low)), (max(span[0], high), span[1])]
+    return [(a, b) for a, b in out if a < b]
+
+
+def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if out and out[-1][1] == low:
+            out[-1] = (out[-1][0], high)
+        else:
+            out.append((low, high))
+    return out
+
+
+def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[Heap, set[int], int]:
+    """A heap in a start state.
+
+    Args:
+        state: segments and blocks.
+        rules: rules of the allocator.
+        unknown_pool: pool given to segments whose pool the file does not state.
+
+    Returns:
+        The heap; addresses of blocks whose size is an assumption; how many blocks lie in no segment.
+    """
+    heap = Heap(rules)
+    assumed: set[int] = set()
+    starts = [b.address for b in state.blocks]
+    ranges: dict[tuple[int, PoolId, bool], Block] = {}  # last block of each expandable range
+    placed = 0
+    for start in state.segments:
+        owner = start.pool if start.pool is not None else unknown_pool
+        pool = heap.pool(owner)[0 if start.small else 1]
+        inside = state.blocks[
+            bisect_left(starts, start.address) : bisect_left(starts, start.address + start.size)
+        ]
+        placed += len(inside)
+        key = (start.stream, owner, start.small)
+        previous = ranges.get(key) if start.expandable else None
+        if previous is None:
+            granule = granule_of(heap, pool) if start.expandable else 0
+            base = start.address if start.base is None else start.base
+            segment = heap.segments[base] = Segment(base, start.size, start.stream, pool, granule)
+            if base < start.address:
+                previous = _unmapped(heap, segment, None, base, start.address)
+        else:
+            segment = previous.segment
+            previous = _unmapped(heap, segment, previous, previous.address + previous.size, start.address)
+        heap.grow(start.size)
+        last = _fill(
+            heap, segment, (start.address, start.address + start.size), inside, assumed, previous=previous
+        )
+        if start.expandable:
+            ranges[key] = last
+    for last in ranges.values():
+        _unmapped(heap, last.segment, last, last.address + last.size, last.segment.address + RANGE)
+    heap.peak_allocated, heap.peak_requested = heap.allocated, heap.requested
+    heap.peak_active = heap.allocated + heap.pending
+    return heap, assumed, len(state.blocks) - placed
+
+
+def _unmapped(heap: Heap, segment: Segment, previous: Block | None, address: int, end: int) -> Block:
+    """A stretch of an expandable segment that is reserved but not mapped."""
+    block = _append(heap, segment, previous, (address, end - address), UNMAPPED)
+    remember_unmapped(block)
+    return block
+
+
+def _append(heap: Heap, segment: Segment, previous: Block | None, span: tuple[int, int], state: int) -> Block:
+    address, size = span
+    block = heap.blocks[address] = Block(address, size, segment)
+    block.state = state
+    block.prev = previous
+    if previous is not None:
+        previous.next = block
+    return block
+
+
+def _fill(
+    heap: Heap,
+    segment: Segment,
+    span: tuple[int, int],
+    inside: list[StartBlock],
+    assumed: set[int],
+    *,
+    previous: Block | None,
+) -> Block:
+    position, end = span
+    for i, start in enumerate(inside):
+        if start.address < position:
+            continue  # overlaps the block before: a file that contradicts itself
+        if start.address > position:
+            previous = _append(heap, segment, previous, (position, start.address - position), FREE)
+            heap.insert(previous)
+        limit = (inside[i + 1].address if i + 1 < len(inside) else end) - start.address
+        size = start.size if start.size is not None else heap.rules.round_size(max(start.requested, 1))
+        size = min(size, limit)
+        rest = limit - size
+        if start.size is None and rest:
+            if not heap.rules.splits(segment.pool.small, size, rest):
+                size = limit
+            elif not segment.pool.small and not segment.expandable:
+                assumed.add(start.address)
+        previous = _append(heap, segment, previous, (start.address, size), PENDING if start.pending else USED)
+        previous.requested = start.requested
+        if start.pending:
+            heap.pending += size
+        else:
+            heap.allocated += size
+        heap.requested += start.requested
+        position = start.address + size
+    if position < end or previous is None:
+        previous = _append(heap, segment, previous, (position, end - position), FREE)
+        heap.insert(previous)
+    return previous

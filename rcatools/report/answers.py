@@ -1,0 +1,173 @@
+"""What each notebook answers, in words made from the data: lists of plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rcatools import units
+from rcatools.report import words
+from rcatools.report.figures import records, side_streams, stream_name
+from rcatools.report.measured import Measured
+
+Document = Mapping[str, Any]
+
+
+def preflight(document: Document, measured: Measured) -> list[str]:
+    """Noise, failures, sensitivity."""
+    sentences = []
+    noise = document["noise"]
+    if noise:
+        limit = f"; smallest effect that would have been seen {units.percent(noise['detectable'])}"
+        sentences.append(
+            f"Two arms of the same build differ by {units.change(noise['ratio'])} "
+            f"{units.interval(noise['ci_low'], noise['ci_high'])} over {noise['n']} blocks "
+            f"(noise floor {units.percent(noise['floor'])}{limit if noise['detectable'] is not None else ''})."
+        )
+    else:
+        sentences.append("No arm was measured twice, so the noise floor is unknown.")
+    sentences.append(
+        {
+            True: "Every planted regression was found and named, so this set-up can see what it looks for.",
+            False: "A planted regression was missed: no 'no difference' of this recording can be relied on.",
+            None: "No regression was planted, so the sensitivity of this set-up is not shown.",
+        }[document["sensitive"]]
+    )
+    runs = measured.runs[measured.runs["outcome"].notna()]
+    failed = runs[runs["outcome"] != "ok"]
+    if len(failed):
+        kinds = ", ".join(f"{count} {kind}" for kind, count in failed["outcome"].value_counts().items())
+        sentences.append(
+            f"{len(failed)} of {len(runs)} runs failed ({kinds}); they are listed, not replaced."
+        )
+    else:
+        sentences.append(f"All {len(runs)} runs ended well.")
+    sentences += list(document["warnings"])
+    return sentences
+
+
+def reproduce(document: Document, _: Measured) -> list[str]:
+    """The headline effect."""
+    effect = document["effect"]
+    if not effect or effect["ratio"] is None:
+        return ["The suspect and the baseline were not both measured: there is no answer."]
+    what = {
+        "slower": "There is a regression",
+        "faster": "There is no regression; it is an improvement",
+        "equivalent": "There is no regression within the margin",
+        "undecided": "The data do not decide",
+    }.get(effect["verdict"], effect["verdict"])
+    sentences = [
+        f"{what}: {effect['arm']} against {effect['against']} is {words.effect(effect)} in time over "
+        f"{effect['n']} blocks."
+    ]
+    if effect["mde"] is not None:
+        sentences.append(f"The smallest effect that would have been seen is {units.percent(effect['mde'])}.")
+    if effect["reasons"]:
+        sentences.append(f"Reasons: {words.reasons(effect['reasons'])}.")
+    sentences += [str(text) for text in effect["warnings"]]
+    return sentences
+
+
+def profile_kernels(document: Document, _: Measured) -> list[str]:
+    """Kernels or gaps."""
+    sentences = []
+    suspect = document["effect"]["arm"] if document["effect"] else None
+    for item in document["mechanisms"]:
+        if item["arm"] == suspect:
+            kind = words.MECHANISM_TEXT.get(item["kind"], item["kind"])
+            sentences.append(f"In {suspect}: {kind}. {item['text']}")
+    sentences += [item["text"] for item in document["reconcile"] if item["arm"] == suspect]
+    for bound in ("bandwidth", "compute"):
+        chosen = [item for item in document["kernels"] if item["bound"] == bound]
+        if chosen:
+            slower = [item["kernel"] for item in chosen if item["verdict"] == "slower"]
+            limits = [item["mde"] for item in chosen if item["mde"] is not None]
+            limit = f" (largest detection limit {units.percent(max(limits))})" if limits else ""
+            text = f"slower: {', '.join(slower)}" if slower else "none is slower"
+            sentences.append(f"Of {len(chosen)} {bound}-bound kernels timed alone, {text}{limit}.")
+    differences = sorted(item["delta_us"] for item in document["kernels"])
+    if len(differences) >= 3:
+        lengths = [item["base_us"] for item in document["kernels"]]
+        sentences.append(
+            f"The differences lie between {units.duration_us(differences[0])} and {units.duration_us(differences[-1])} a "
+            f"call (median {units.duration_us(differences[len(differences) // 2])}), while the kernels last from "
+            f"{units.duration_us(min(lengths))} to {units.duration_us(max(lengths))}."
+        )
+    return sentences or ["No trace and no isolated kernel times were recorded: there is no answer."]
+
+
+def allocator(document: Document, measured: Measured) -> list[str]:
+    """Links on memory, and who holds the largest block of the suspect's side streams."""
+    sentences = [
+        f"Link ({item['id']}), {item['text']}: {words.LINK_TEXT.get(item['verdict'], item['verdict'])}. {item['reason']}"
+        for item in document["links"]
+        if any(
+            evidence["source"] == "snapshot" or evidence["notebook"] == "03_allocator"
+            for evidence in item["evidence"]
+        )
+    ]
+    suspect = document["effect"]["arm"] if document["effect"] else None
+    for recording in measured.ledger["recording"].unique() if suspect else ():
+        for row in records(side_streams(measured, recording, str(suspect))):
+            held = measured.pins[
+                (measured.pins["recording"] == recording)
+                & (measured.pins["arm"] == suspect)
+                & (measured.pins["stream"] == row["stream"])
+            ]
+            if len(held):
+                largest = held.sort_values("size", ascending=False).iloc[0]
+                sentences.append(
+                    f"In {suspect}, {stream_name(row['stream'])} keeps {units.byte_size(row['active'])} live; its largest "
+                    f"block ({units.byte_count(int(largest['size']))}) belongs to {words.owner(str(largest['owner']))} "
+                    f"(by {largest['basis']})."
+                )
+    return sentences or [
+        "No allocator snapshot was recorded (the device has none, or --no-inspect): no answer."
+    ]
+
+
+def compare_fixes(document: Document, _: Measured) -> list[str]:
+    """Which variants work."""
+    works = [item for item in document["fixes"] if item["verdict"] in {"equivalent", "faster"}]
+    fails = [item for item in document["fixes"] if item["verdict"] == "slower"]
+    unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
+    sentences = []
+    if works:
+        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in works)
+        sentences.append(f"Back at the baseline: {listed}.")
+    else:
+        sentences.append("No variant is shown to be back at the baseline.")
+    if fails:
+        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in fails)
+        sentences.append(f"Still slower than the baseline: {listed}.")
+    if unclear:
+        sentences.append(f"Undecided: {', '.join(item['arm'] for item in unclear)}.")
+    wrong = [item["arm"] for item in document["fixes"] if item["correct"] is False]
+    if wrong:
+        sentences.append(f"Output differs from the baseline's: {', '.join(wrong)}.")
+    best = [item for item in document["fixes"] if item["best"]]
+    sentences += [f"Best: {item['arm']}, {item['text']}" for item in best]
+    return sentences
+
+
+def findings(document: Document, _: Measured) -> list[str]:
+    """The answer of the whole."""
+    sentences = [document["answer"], *document["details"], document["chain"]["text"]]
+    for item in document["hypotheses"]:
+        sentences.append(
+            f"{item['title']}: {words.STATUS_TEXT.get(item['status'], item['status'])}. {item['reason']}"
+        )
+    if document["open"]:
+        sentences.append(f"{len(document['open'])} questions were not tested; each names the run that would.")
+    return [text for text in sentences if text]
+
+
+ANSWERS: dict[str, Callable[[Document, Measured], list[str]]] = {
+    "00_preflight": preflight,
+    "01_reproduce": reproduce,
+    "02_profile_kernels": profile_kernels,
+    "03_allocator": allocator,
+    "04_compare_fixes": compare_fixes,
+    "05_findings": findings,
+}

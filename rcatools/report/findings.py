@@ -1,0 +1,255 @@
+"""``findings.md``: what is pasted into the issue. Markdown that GitHub shows, safe whatever the files held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from rcatools import units
+from rcatools.report import present, words
+from rcatools.report.safe import harmless, md, md_block, md_code, mermaid, web_address
+from rcatools.report.table import Table, to_markdown
+
+MAX_CHARACTERS = 60_000
+MOST_ROWS = 300
+CUT = "> **Cut to fit the size of an issue; the full report is in report.html.**"
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One section; parts of a higher ``priority`` number are shortened first."""
+
+    title: str
+    render: Callable[[int], str]
+    priority: int = 0
+
+
+def render(document: Document, limit: int = MAX_CHARACTERS) -> str:
+    """The findings as Markdown, at most ``limit`` characters.
+
+    Long tables lose rows first, those of the least needed sections before others; each cut says so.
+    """
+    document = harmless(document)
+    parts = _parts(document)
+    head = _head(document)
+    rows: list[int] = [MOST_ROWS] * len(parts)
+    bodies = [part.render(MOST_ROWS) for part in parts]
+    text = _join(head, parts, bodies)
+    for keep in (40, 12, 4, 0):
+        for priority in sorted({part.priority for part in parts} - {0}, reverse=True):
+            if len(text) <= limit:
+                return text
+            for index, part in enumerate(parts):
+                if part.priority == priority and rows[index] > keep:
+                    rows[index] = keep
+                    bodies[index] = part.render(keep)
+            text = _join(head, parts, bodies)
+    return text if len(text) <= limit else _hard_cut(text, limit)
+
+
+def _hard_cut(text: str, limit: int) -> str:
+    """The text up to the last whole line that fits, with every fold and fence closed and a note."""
+    lines: list[str] = []
+    size = 0
+    room = limit - len(CUT) - 60
+    for line in text.splitlines():
+        if size + len(line) + 1 > room:
+            break
+        lines.append(line)
+        size += len(line) + 1
+    fence = ""
+    folds = 0
+    for line in lines:
+        if line.startswith("```"):
+            marks = line[: len(line) - len(line.lstrip("`"))]
+            fence = "" if fence and marks == fence else (fence or marks)
+        folds += (line == "<details>") - (line == "</details>")
+    closing = ([fence] if fence else []) + ["", "</details>"] * max(folds, 0)
+    return "\n".join([*lines, *closing, "", CUT, ""])
+
+
+def _join(head: str, parts: list[_Part], bodies: list[str]) -> str:
+    sections = [head]
+    for part, body in zip(parts, bodies, strict=True):
+        if body:
+            sections.append(f"{part.title}\n\n{body}" if part.title else body)
+    return "\n\n".join(sections) + "\n"
+
+
+def _head(document: Document) -> str:
+    lines = [f"## {md(document['title'])}", "", f"**{md(document['answer'])}**"]
+    effect = document["effect"]
+    if effect and effect["ratio"] is not None:
+        lines += [
+            "",
+            f"- **Effect:** {md_code(effect['arm'])} against {md_code(effect['against'])}: "
+            f"{md(words.effect(effect))} in time, {effect['n']} blocks, {md(words.verdict(effect['verdict']))}",
+            f"- **Detection limit:** {md(words.detection(effect['mde']))}",
+        ]
+    noise = document["noise"]
+    if noise:
+        lines.append(f"- **Noise floor (A/A):** {md(units.percent(noise['floor']))}. {md(noise['text'])}")
+    if document["sensitive"] is not None:
+        said = "found" if document["sensitive"] else "**missed: 'no difference' cannot be relied on**"
+        lines.append(f"- **Planted regressions:** {said}")
+    device = document["environment"].get("device")
+    if device:
+        lines.append(f"- **Measured on:** {md(device)}")
+    lines += [f"- {md(text)}" for text in document["details"] if text != document["chain"]["text"]]
+    lines += [f"- ⚠ {md(text)}" for text in document["warnings"]]
+    return "\n".join(lines)
+
+
+def _parts(document: Document) -> list[_Part]:
+    return [
+        _Part("### How to reproduce", lambda rows: md_block(document["reproduce"], "sh")),
+        _Part("### Causal chain", lambda rows: _chain(document, rows)),
+        _Part("### Rival causes", lambda rows: _causes(document, rows)),
+        _Part("", lambda rows: _fold_predictions(document, rows), 3),
+        _Part("### Fix variants", lambda rows: _table(present.fixes(document, bars=True), rows), 1),
+        _Part("### Live check", lambda rows: _live(document)),
+        _Part("", lambda rows: _fold(present.arms(document, bars=True), rows), 3),
+        _Part("", lambda rows: _fold(present.mechanisms(document), rows), 4),
+        _Part("", lambda rows: _fold(present.reconcile(document), rows), 4),
+        _Part("", lambda rows: _fold(present.kernels(document), rows), 4),
+        _Part("", lambda rows: _fold(present.plants(document), rows), 2),
+        _Part("### Published claims", lambda rows: _claims(document, rows), 2),
+        _Part("", lambda rows: _fold(present.published(document), rows), 4),
+        _Part("### Not tested", lambda rows: _table(present.open_questions(document), rows), 2),
+        _Part("### Environment", lambda rows: _table(present.environment(document), rows), 2),
+        _Part("### Raw data", lambda rows: _raw(document, rows), 2),
+        _Part("", lambda rows: _method()),
+    ]
+
+
+def _table(table: Table, rows: int) -> str:
+    if not table.rows:
+        return ""
+    return to_markdown(table.head(rows))
+
+
+def _fold(table: Table, rows: int, title: str | None = None) -> str:
+    body = _table(table, rows)
+    return fold(f"{title or table.title} ({len(table.rows)})", body) if body else ""
+
+
+def fold(title: str, body: str) -> str:
+    """A part that GitHub shows closed."""
+    return f"<details>\n<summary>{md(title)}</summary>\n\n{body}\n\n</details>"
+
+
+def _chain(document: Document, rows: int) -> str:
+    if not document["links"]:
+        return ""
+    return "\n\n".join(
+        [chain_diagram(document), _table(present.links(document), MOST_ROWS), md(document["chain"]["text"])]
+    )
+
+
+def chain_diagram(document: Document) -> str:
+    """The causal chain as a mermaid diagram that GitHub draws."""
+    lines = ["```mermaid", "flowchart LR"]
+    names = []
+    for index, link in enumerate(document["links"]):
+        sign, word = words.LINK_SIGN.get(link["verdict"], "?"), words.LINK_TEXT.get(link["verdict"], "?")
+        names.append(f"L{index}")
+        label = f"{mermaid(link['id'], 12)}: {mermaid(link['text'], 48)}<br>{sign} {word}"
+        lines.append(f'  L{index}["{label}"]:::{_diagram_class(link)}')
+    lines += [f"  {a} --> {b}" for a, b in pairwise(names)]
+    lines += [
+        "  classDef seen stroke:#b5410f,stroke-width:2px",
+        "  classDef not stroke:#0b6e63,stroke-width:2px,stroke-dasharray:5 3",
+        "  classDef unclear stroke:#7a5b00,stroke-dasharray:2 2",
+        "```",
+    ]
+    return "\n".join(lines)
+
+
+def _diagram_class(link: Mapping[str, Any]) -> str:
+    return {"shown": "seen", "not_shown": "not"}.get(link["verdict"], "unclear")
+
+
+def _causes(document: Document, rows: int) -> str:
+    if not document["hypotheses"]:
+        return ""
+    lines = [_table(present.hypotheses(document), MOST_ROWS)]
+    ruled_out = [item for item in document["hypotheses"] if item["status"] == "contradicted"]
+    if ruled_out:
+        lines.append("**Ruled out, and by what:**")
+        items = []
+        for item in ruled_out:
+            failed = [p for p in item["predictions"] if p["holds"] is False and p["necessary"]]
+            seen = "; ".join(
+                f"{md(p['text'])}: {md(p['observed'])} ({md(p['evidence'])})" for p in failed[:2]
+            )
+            items.append(f"- {md(words.capital(item['title']))}: {seen or md(item['reason'])}")
+        lines.append("\n".join(items))
+    decide = [item for item in document["hypotheses"] if item["decide"]]
+    if decide:
+        lines.append("**What would decide:**")
+        lines += [
+            f"{md(words.capital(item['title']))}: {md(item['decide']['text'])}\n\n{md_block(item['decide']['run'], 'sh')}"
+            for item in decide
+        ]
+    return "\n\n".join(lines)
+
+
+def _fold_predictions(document: Document, rows: int) -> str:
+    folds = [
+        _fold(present.matrix(document, group), rows, f"Evidence matrix, {group.replace('_', ' ')}")
+        for group in present.groups(document)
+    ]
+    folds.append(_fold(present.observations(document), rows))
+    for item in document["hypotheses"]:
+        if item["predictions"]:
+            table = _table(present.predictions(item, short=True), rows)
+            title = f"Predictions of: {item['title']} ({len(item['predictions'])})"
+            folds.append(fold(title, f"{md(item['reason'])}\n\n{table}"))
+    return "\n\n".join(part for part in folds if part)
+
+
+def _claims(document: Document, rows: int) -> str:
+    if not document["claims"]:
+        return ""
+    parts = [_table(present.claims(document), rows), _fold(present.claim_differences(document), rows)]
+    pending = [item for item in document["claims"] if item["pending"]]
+    if pending:
+        parts.append("Pending, one command each:")
+        parts += [f"{md(item['source'])}\n{md_block(item['pending'], 'sh')}" for item in pending]
+    addresses = dict.fromkeys(
+        web_address(item["url"]) for item in [*document["claims"], *document["published"]]
+    )
+    sources = [f"- <{address}>" for address in addresses if address]
+    if sources:
+        parts.append(fold(f"Sources ({len(sources)})", "\n".join(sources[:rows])))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _live(document: Document) -> str:
+    live = document.get("live")
+    if not live:
+        return ""
+    lines = [md(text) for text in live["sentences"]]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _raw(document: Document, rows: int) -> str:
+    parts = [_table(present.recordings(document), rows), _fold(present.hashes(document), rows)]
+    return "\n\n".join(part for part in parts if part)
+
+
+METHOD = (
+    "One process per arm and block, arms in random order inside a block, median of each run, paired t on block "
+    "log-ratios. Ratios are times: +5 % is slower. The detection limit is the smallest true change that "
+    "would have been seen with 80 % power. A cause is supported only where a prediction holds that its rivals do not "
+    "share, and contradicted only where a necessary one fails within the detection limit. Published numbers are "
+    "quoted, never mixed with measured ones. Nothing was run on ROCm unless the environment above says so."
+)
+
+
+def _method() -> str:
+    return fold("Method and its limits", METHOD)

@@ -1,0 +1,176 @@
+"""``report.html``: one page that opens offline, says everything without JavaScript and loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+import rcatools
+from rcatools import units
+from rcatools.report import present, words
+from rcatools.report.charts import Chart
+from rcatools.report.measured import Facts, Measured
+from rcatools.report.plot import figure
+from rcatools.report.safe import clean, harmless
+from rcatools.report.sections import Builder
+from rcatools.report.theme import DARK, FONT, LIGHT, css_variables
+
+TEMPLATES = Path(__file__).parent / "templates"
+VERDICT_WORDS = {
+    "slower": "▲ Slower than the baseline",
+    "faster": "▼ Faster than the baseline",
+    "equivalent": "≈ Equivalent within the margin",
+    "undecided": "? Undecided",
+}
+SHOWN_REMARKS = 4
+SHOWN_CHARACTERS = 230
+
+Document = Mapping[str, Any]
+
+
+def render(document: Document, measured: Measured, facts: Facts) -> str:
+    """The page as HTML text, plotly.js inlined once."""
+    document = harmless(document)
+    builder = Builder(document, measured, facts)
+    effect = document["effect"] or {}
+    # The chain's own sentence stands with the chain, right below.
+    remarks = [text for text in document["details"] if text != document["chain"]["text"]]
+    page = {
+        "version": rcatools.__version__,
+        "investigation": document["investigation"],
+        "title": document["title"],
+        "question": document["question"],
+        "answer": document["answer"],
+        "details": [words.sentence(clean(text, SHOWN_CHARACTERS)) for text in remarks[:SHOWN_REMARKS]],
+        "more": [words.sentence(text) for text in remarks] if _shortened(remarks) else [],
+        "warnings": document["warnings"],
+        "device": document["environment"].get("device") or "",
+        "tone": words.VERDICT_TONE.get(effect.get("verdict", ""), "open"),
+        "verdict_word": VERDICT_WORDS.get(effect.get("verdict", ""), "No measured verdict"),
+        "tiles": _tiles(document),
+        "sections": [
+            {**vars(item), "blocks": [Markup(b) for b in item.blocks]} for item in builder.sections()
+        ],
+    }
+    script = (TEMPLATES / "page.js").read_text(encoding="utf-8")
+    plotly = _plotly() if builder.charts else ""
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            page=page,
+            policy=_policy(plotly, script),
+            style=Markup(_style()),
+            charts=Markup(_embedded(builder.charts)),
+            plotly=Markup(plotly),
+            script=Markup(script),
+        )
+    )
+
+
+def _shortened(remarks: list[str]) -> bool:
+    return len(remarks) > SHOWN_REMARKS or any(len(text) > SHOWN_CHARACTERS for text in remarks)
+
+
+def _tiles(document: Document) -> list[dict[str, str]]:
+    tiles = []
+    effect, noise = document["effect"], document["noise"]
+    if effect and effect["ratio"] is not None:
+        interval = units.interval(effect["ci_low"], effect["ci_high"])
+        note = f"{effect['arm']} against {effect['against']}, {effect['n']} blocks, {interval}"
+        tiles.append({"name": "Time of a step", "value": units.change(effect["ratio"]), "note": note})
+        tiles.append(
+            {
+                "name": "Detection limit",
+                "value": words.detection(effect["mde"]),
+                "note": "smallest change that would have been seen",
+            }
+        )
+    if noise:
+        tiles.append(
+            {
+                "name": "Noise floor (A/A)",
+                "value": units.percent(noise["floor"]),
+                "note": "two arms of one build",
+            }
+        )
+    if document["sensitive"] is not None:
+        found = sum(1 for item in document["plants"] if item["found"])
+        tiles.append(
+            {
+                "name": "Planted regressions",
+                "value": f"{found} of {len(document['plants'])} found",
+                "note": "and named as what they are"
+                if document["sensitive"]
+                else "'no difference' cannot be relied on",
+            }
+        )
+    for group, items in present.groups(document).items():
+        stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
+        name = f"{words.capital(group.replace('_', ' '))} that stands"
+        tiles.append({"name": name, "value": ", ".join(stands) or "none yet", "note": "", "words": "yes"})
+    return tiles
+
+
+def _embedded(charts: Mapping[str, Chart]) -> str:
+    """Both colour variants of every figure as JSON that cannot end its script element."""
+    figures = {
+        key: {
+            "light": json.loads(figure(chart, LIGHT).to_json()),
+            "dark": json.loads(figure(chart, DARK).to_json()),
+        }
+        for key, chart in charts.items()
+    }
+    text = json.dumps(figures, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _policy(*scripts: str) -> str:
+    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _style() -> str:
+    text = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return (
+        text.replace("@LIGHT@", css_variables(LIGHT))
+        .replace("@DARK@", css_variables(DARK))
+        .replace("@FONT@", FONT)
+    )
+
+
+@cache
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    text = str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
+    assert "</script" not in text.lower()
+    return text
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["together"] = lambda text: str(text).replace(" %", "\u00a0%")
+    return made

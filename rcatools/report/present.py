@@ -1,0 +1,405 @@
+"""The tables of a report, made from verdict.json alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rcatools import units
+from rcatools.report import words
+from rcatools.report.table import Cell, Table, make
+
+Document = Mapping[str, Any]
+
+
+def links(document: Document) -> Table:
+    """The causal chain, link by link."""
+    rows = []
+    for link in document["links"]:
+        evidence = "; ".join(item["text"] for item in link["evidence"]) or link["reason"]
+        as_cause = "" if link["as_cause"] else "after the chain ended"
+        rows.append(
+            [Cell(f"({link['id']})"), link["text"], words.link_cell(link["verdict"]), evidence, as_cause]
+        )
+    return make("Causal chain", ["Link", "What must be seen", "Verdict", "Evidence", "As a cause"], rows)
+
+
+STATUS_ORDER = ("supported", "undecided", "not_tested", "contradicted")
+
+
+def groups(document: Document) -> dict[str, list[Mapping[str, Any]]]:
+    """Hypotheses by group, in declared order of the groups, those that stand first."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for item in document["hypotheses"]:
+        found.setdefault(item["group"], []).append(item)
+
+    def place(item: Mapping[str, Any]) -> int:
+        return STATUS_ORDER.index(item["status"]) if item["status"] in STATUS_ORDER else len(STATUS_ORDER)
+
+    return {group: sorted(items, key=place) for group, items in found.items()}
+
+
+def hypotheses(document: Document) -> Table:
+    """Every rival explanation with its status, in short; the full reasons stand with its predictions."""
+    grouped = groups(document)
+    several = len(grouped) > 1
+    rows = []
+    for group, items in grouped.items():
+        for item in items:
+            row = [words.capital(item["title"]), words.status_cell(item["status"]), because(item)]
+            rows.append([words.capital(group.replace("_", " ")), *row] if several else row)
+    columns = ["Explanation", "Status", "Because"]
+    return make("Rival causes", ["Of", *columns] if several else columns, rows)
+
+
+def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
+    """The predictions that carry a status, in short."""
+    predictions = hypothesis["predictions"]
+    failed = [item for item in predictions if item["holds"] is False and item["necessary"]]
+    held = [item for item in predictions if item["holds"] is True]
+    untested = sum(1 for item in predictions if item["holds"] is None)
+    if hypothesis["status"] == "contradicted" and failed:
+        told = [
+            f"{item['text']}: expected {item['expected']}, seen {words.outcome(item['observed'])}"
+            for item in failed
+        ]
+        return _few(told, most, "further predictions fail")
+    if hypothesis["status"] == "supported" and held:
+        distinct = [item for item in held if item["distinct_from"]] or held
+        told = [f"{item['text']}: {words.outcome(item['observed'])}" for item in distinct]
+        counts = f"{len(held)} predictions hold, none that is necessary fails"
+        return f"{_few(told, most, 'more')}. {counts}" + (f", {untested} not tested" if untested else "")
+    return str(hypothesis["reason"])
+
+
+def _few(told: list[str], most: int, rest: str) -> str:
+    shown = "; ".join(told[:most])
+    return shown if len(told) <= most else f"{shown}; {len(told) - most} {rest}"
+
+
+def predictions(hypothesis: Mapping[str, Any], *, short: bool = False) -> Table:
+    """What one cause predicts, and what was seen; ``short``: outcomes without figures and places."""
+    rows = []
+    for item in hypothesis["predictions"]:
+        kind = "necessary" if item["necessary"] else "supporting"
+        if item["distinct_from"] and not short:
+            kind += ", tells it from " + ", ".join(item["distinct_from"])
+        seen = words.outcome(item["observed"]) if short else item["observed"]
+        row = [item["text"], item["expected"], seen, words.holds(item["holds"]), kind]
+        rows.append(row if short else [*row, item["evidence"]])
+    columns = ["Prediction", "Expected", "Observed", "Holds", "Weight"]
+    return make(words.capital(hypothesis["title"]), columns if short else [*columns, "Where"], rows)
+
+
+def observations(document: Document) -> Table:
+    """Every check that was asked for, with its figures and the place where anyone can see them."""
+    rows = []
+    for item in document["observations"]:
+        outcome = (
+            Cell("– not tested", tone="open")
+            if item["outcome"] is None
+            else Cell(item["outcome"].replace("_", " "))
+        )
+        places = "; ".join(
+            dict.fromkeys(
+                ", ".join(
+                    part for part in (e["recording"], e["source"], "/".join(e["arms"]), e["notebook"]) if part
+                )
+                for e in item["evidence"]
+            )
+        )
+        rows.append([item["text"], outcome, item["observed"] or item["reason"], places])
+    return make("Every check", ["Check", "Outcome", "Seen", "Where"], rows)
+
+
+def matrix(document: Document, group: str | None = None, *, tested_only: bool = False) -> Table:
+    """Observations down, explanations across: which prediction holds or fails where.
+
+    Args:
+        document: verdict.json.
+        group: only the explanations of this group.
+        tested_only: leave out observations that no run answered; the note counts them.
+    """
+    causes = [
+        item
+        for name, items in groups(document).items()
+        if group in (None, name)
+        for item in items
+        if item["predictions"]
+    ]
+    cells: dict[str, dict[str, bool | None]] = {}
+    for cause in causes:
+        for item in cause["predictions"]:
+            cells.setdefault(item["observation"], {})[cause["id"]] = item["holds"]
+    known = {item["id"]: item for item in document["observations"]}
+    rows = []
+    untested = 0
+    for observation, by_cause in cells.items():
+        item = known.get(observation)
+        if item is not None and item["outcome"] is None:
+            untested += 1
+            if tested_only:
+                continue
+        marks: list[Cell | str] = [
+            _mark(by_cause[cause["id"]]) if cause["id"] in by_cause else "" for cause in causes
+        ]
+        outcome = (item["outcome"] or "not tested").replace("_", " ") if item else ""
+        rows.append([item["text"] if item else observation, outcome, *marks])
+    columns = ["Observation", "Seen", *(words.capital(cause["title"]) for cause in causes)]
+    note = "✓ seen as this explanation predicts, ✗ not as it predicts, – not tested, empty: it predicts nothing here."
+    if tested_only and untested:
+        note += f" {untested} observations that no run answered are left out here."
+    return make("Evidence matrix", columns, rows, note=note)
+
+
+def _mark(holds: bool | None) -> Cell:
+    if holds is None:
+        return Cell("–", tone="open")
+    return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
+
+
+def fixes(document: Document, *, bars: bool = False) -> Table:
+    """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too."""
+    scale = max((abs(item["ratio"] - 1) for item in document["fixes"] if item["ratio"]), default=0.0)
+    rows = []
+    for item in document["fixes"]:
+        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
+        gone = item["recovered"] if item["role"] != "suspect" else None
+        rows.append(
+            [
+                Cell(item["arm"], code=True),
+                item["summary"] + (" (best)" if item["best"] else ""),
+                words.verdict_cell(item["verdict"]),
+                words.effect(item),
+                *bar,
+                units.percent(gone) if gone is not None else "",
+                _signed_bytes(item["memory_delta_bytes"]),
+                units.byte_size(item["live_bytes"]),
+                _correct(item),
+            ]
+        )
+    columns = ["Arm", "What it does", "Verdict", "Time", *(["−   0   +"] if bars else [])]
+    columns += ["Effect removed", "Reserved", "Left under side stream", "Output"]
+    first = 5 if bars else 4
+    note = "Time and reserved bytes are against the baseline; effect removed is the share of the suspect's effect that is gone."
+    return make(
+        "Fix variants", columns, rows, numeric=(3, first, first + 1, first + 2), note=note if rows else ""
+    )
+
+
+def _signed_bytes(value: int | None) -> str:
+    if value is None:
+        return units.NOT_AVAILABLE
+    return ("+" if value > 0 else "") + units.byte_size(value)
+
+
+def _correct(item: Mapping[str, Any]) -> Cell:
+    if item["correct"] is None:
+        return Cell("not checked", tone="open")
+    if item["correct"]:
+        return Cell("equal", tone="good")
+    return Cell(f"differs ({units.significant(item['output_rel_error'], 2)} relative)", tone="bad")
+
+
+def arms(document: Document, *, bars: bool = False) -> Table:
+    """Every arm against the baseline; ``bars``: a bar of characters too."""
+    scale = max((abs(item["ratio"] - 1) for item in document["arms"] if item["ratio"]), default=0.0)
+    rows = []
+    for item in document["arms"]:
+        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
+        rows.append(
+            [
+                Cell(item["arm"], code=True),
+                item["summary"],
+                words.verdict_cell(item["verdict"]),
+                words.effect(item),
+                *bar,
+                words.detection(item["mde"]),
+                str(item["n"]),
+                units.p_value(item["p_value"]),
+                words.reasons(item["reasons"]),
+            ]
+        )
+    columns = ["Arm", "What it does", "Verdict", "Time against baseline", *(["−   0   +"] if bars else [])]
+    columns += ["Detection limit", "Blocks", "p", "Reasons"]
+    first = 5 if bars else 4
+    return make("All arms", columns, rows, numeric=(3, first, first + 1, first + 2))
+
+
+def kernels(document: Document) -> Table:
+    """Isolated kernels, suspect against baseline."""
+    rows = [
+        [
+            Cell(item["kernel"], code=True),
+            item["bound"],
+            units.significant(item["per_step"]) if item["per_step"] is not None else "",
+            units.duration_us(item["base_us"]),
+            _signed_us(item["delta_us"]),
+            words.effect(item),
+            words.detection(item["mde"]),
+            units.percent(item["share"]) if item["share"] is not None else units.NOT_AVAILABLE,
+            words.verdict_cell(item["verdict"]),
+        ]
+        for item in document["kernels"]
+    ]
+    columns = [
+        "Kernel",
+        "Bound",
+        "Per step",
+        "Baseline",
+        "Difference",
+        "Change",
+        "Detection limit",
+        "Share of ceiling",
+        "Verdict",
+    ]
+    return make("Kernels alone, suspect against baseline", columns, rows, numeric=(2, 3, 4, 5, 6, 7))
+
+
+def _signed_us(value: float | None) -> str:
+    if value is None:
+        return units.NOT_AVAILABLE
+    return ("+" if value > 0 else "") + units.duration_us(value)
+
+
+def reconcile(document: Document) -> Table:
+    """Does the trace explain the measured difference."""
+    rows = [
+        [
+            Cell(item["arm"], code=True),
+            _signed_us(item["measured_us"]),
+            _signed_us(item["kernels_us"]),
+            _signed_us(item["gaps_us"]),
+            _signed_us(item["unexplained_us"]),
+            item["text"],
+        ]
+        for item in document["reconcile"]
+    ]
+    columns = ["Arm", "Step, measured", "Kernels, traced", "Gaps, traced", "Not explained", "Reading"]
+    return make("Where the time went", columns, rows, numeric=(1, 2, 3, 4))
+
+
+def mechanisms(document: Document) -> Table:
+    """How each arm differs from the baseline, from measurement alone."""
+    rows = [
+        [
+            Cell(item["arm"], code=True),
+            words.MECHANISM_TEXT.get(item["kind"], item["kind"]),
+            units.percent(item["share"]) if item["share"] is not None else "",
+            item["text"],
+        ]
+        for item in document["mechanisms"]
+    ]
+    return make("What changed inside the step", ["Arm", "Kind", "Share", "Reading"], rows, numeric=(2,))
+
+
+def plants(document: Document) -> Table:
+    """Planted regressions: were they found, and taken for what they are."""
+    rows = []
+    for item in document["plants"]:
+        found = Cell("not tested", tone="open")
+        if item["found"] is not None:
+            found = Cell("✓ found", tone="good") if item["found"] else Cell("✗ missed", tone="bad")
+        rows.append([Cell(item["arm"], code=True), item["planted"], found, item["diagnosed"], item["text"]])
+    return make("Planted regressions", ["Arm", "Planted", "Found", "Taken for", "Reading"], rows)
+
+
+def claims(document: Document) -> Table:
+    """Published claims against what was measured here."""
+    rows = [
+        [
+            Cell(item["source"], url=item["url"]),
+            item["date"],
+            item["text"],
+            item["published"],
+            item["measured"],
+            words.status_cell(item["status"]),
+            "; ".join(item["reasons"]),
+        ]
+        for item in document["claims"]
+    ]
+    columns = ["Source", "Date", "Claim", "Published", "Measured here", "Status", "Because"]
+    return make("Published claims", columns, rows)
+
+
+def claim_differences(document: Document) -> Table:
+    """Environment differences between claims and this recording."""
+    rows = [
+        [
+            item["source"],
+            difference["key"],
+            difference["published"] or "not told",
+            difference["here"] or "not told",
+        ]
+        for item in document["claims"]
+        for difference in item["environment"]
+    ]
+    return make("Where the environments differ", ["Claim", "What", "Published", "Here"], rows)
+
+
+def published(document: Document) -> Table:
+    """Numbers from elsewhere, never mixed with ours."""
+    rows = [
+        [
+            Cell(item["source"], url=item["url"]),
+            item["label"],
+            f"{units.significant(item['value'], 4)} {item['unit']}".strip(),
+            item["note"],
+        ]
+        for item in document["published"]
+    ]
+    return make(
+        "Published numbers (not measured here)", ["Source", "What", "Value", "Note"], rows, numeric=(2,)
+    )
+
+
+def open_questions(document: Document) -> Table:
+    """What was not tested, and the run that would test it."""
+    rows = [[item["text"], item["needs"], Cell(item["run"], code=True)] for item in document["open"]]
+    return make("Not tested", ["Question", "Needs", "Run"], rows)
+
+
+def environment(document: Document) -> Table:
+    """Machine and software of the recordings."""
+    rows = [
+        [str(key).replace("_", " "), _plain(value)]
+        for key, value in document["environment"].items()
+        if key != "recordings" and value not in (None, "", [], {})
+    ]
+    return make("Environment", ["What", "Value"], rows)
+
+
+def recordings(document: Document) -> Table:
+    """The raw data with the command that made each recording."""
+    rows = []
+    for item in document["environment"].get("recordings") or ():
+        failed = item.get("runs_failed") or 0
+        counts = f"{item.get('runs_ok', '?')} runs" + (f", {failed} failed" if failed else "")
+        rows.append(
+            [
+                Cell(str(item.get("name")), code=True),
+                f"{item.get('state')}, {item.get('created_utc')}",
+                f"{item.get('blocks')} blocks, {counts}",
+                _plain(item.get("git")),
+                Cell(str(item.get("command") or ""), code=True),
+            ]
+        )
+    return make("Recordings", ["Name", "State", "Size", "Code", "Made by"], rows)
+
+
+def hashes(document: Document) -> Table:
+    """SHA-256 of the files the verdict was made from."""
+    rows = [
+        [Cell(f"{item.get('name')}/{name}", code=True), Cell(str(digest), code=True)]
+        for item in document["environment"].get("recordings") or ()
+        for name, digest in (item.get("files") or {}).items()
+    ]
+    return make("Files and their SHA-256", ["File", "SHA-256"], rows)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item not in (None, ""))
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(item) for item in value)
+    return "" if value is None else str(value)

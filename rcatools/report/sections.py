@@ -1,0 +1,343 @@
+"""The sections of the page, as data for the template."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rcatools import units
+from rcatools.report import answers, figures, present, words
+from rcatools.report.charts import Chart, is_empty
+from rcatools.report.findings import METHOD
+from rcatools.report.measured import Facts, Measured
+from rcatools.report.questions import QUESTIONS
+from rcatools.report.safe import clean
+from rcatools.report.svg import draw
+from rcatools.report.table import Cell, Table, make, to_html
+
+Document = Mapping[str, Any]
+OVERVIEW_ROLES = ("baseline", "suspect", "fix", "repeat", "plant_additive", "plant_multiplicative")
+MAX_ARMS_IN_A_CHART = 40
+
+
+@dataclass
+class Section:
+    """One section: plain sentences, then HTML blocks made of escaped text only."""
+
+    id: str
+    title: str
+    question: str = ""
+    sentences: Sequence[str] = ()
+    blocks: list[str] = field(default_factory=list)
+    chain: Sequence[Mapping[str, Any]] = ()
+
+
+class Builder:
+    """Collects sections and the charts they use."""
+
+    def __init__(self, document: Document, measured: Measured, facts: Facts) -> None:
+        self.document, self.measured, self.facts = document, measured, facts
+        self.charts: dict[str, Chart] = {}
+
+    def sections(self) -> list[Section]:
+        """All sections that have something to say."""
+        made = [
+            self._chain(),
+            self._causes(),
+            self._fixes(),
+            self._time(),
+            self._memory(),
+            self._arms(),
+            self._claims(),
+            self._open(),
+            self._preflight(),
+            self._data(),
+            Section("method", "Method and its limits", sentences=[METHOD]),
+        ]
+        return [item for item in made if item.blocks or item.chain or item.sentences]
+
+    def figure(self, chart: Chart, *, wide_table: bool = True) -> str:
+        """A figure with its static drawing, room for the interactive one, and its table."""
+        if is_empty(chart):
+            return ""
+        self.charts[chart.id] = chart
+        key = html.escape(chart.id, quote=True)
+        title, text = html.escape(clean(chart.title)), html.escape(clean(chart.description))
+        table = to_html(chart.table(), caption=False) if wide_table else ""
+        numbers = f"<details><summary>Numbers of this figure</summary>{table}</details>" if table else ""
+        return (
+            f'<figure id="fig-{key}"><figcaption>{title}<span>{text}</span></figcaption>'
+            f'<div data-chart="{key}"><div class="plot" role="img" aria-label="{title}" hidden></div>{draw(chart)}</div>'
+            f'<div class="tools"><button type="button" data-save="{key}" aria-label="Save as PNG: {title}" hidden>'
+            f"Save as PNG</button></div>{numbers}</figure>"
+        )
+
+    def _answer(self, notebook: str) -> list[str]:
+        return [words.sentence(text) for text in answers.ANSWERS[notebook](self.document, self.measured)]
+
+    def _chain(self) -> Section:
+        ends = self.document["chain"]["ends_at"]
+        steps = [
+            {
+                "id": link["id"],
+                "text": link["text"],
+                "verdict": words.link(link["verdict"]),
+                "tone": words.LINK_TONE.get(link["verdict"], "open"),
+                "why": clean(link["reason"] or "; ".join(item["text"] for item in link["evidence"]), 170),
+                "as_cause": link["as_cause"],
+                "ends": link["id"] == ends,
+            }
+            for link in self.document["links"]
+        ]
+        evidence = [
+            [Cell(f"({link['id']})"), item["text"], _place(item), _limit(item)]
+            for link in self.document["links"]
+            for item in link["evidence"]
+        ]
+        table = make("Evidence of the links", ["Link", "Seen", "Where", "Detection limit"], evidence)
+        return Section(
+            "chain",
+            "Causal chain",
+            "Every link is tested by itself; the first that is not shown ends the chain as a cause.",
+            [words.sentence(text.partition(". ")[0]) for text in [self.document["chain"]["text"]] if text],
+            [folded("Evidence of every link", table)] if evidence else [],
+            steps,
+        )
+
+    def _causes(self) -> Section:
+        document = self.document
+        blocks = [to_html(present.hypotheses(document), caption=False)] if document["hypotheses"] else []
+        for item in document["hypotheses"]:
+            if item["decide"]:
+                title = html.escape(clean(words.capital(item["title"])))
+                text = html.escape(clean(item["decide"]["text"]))
+                blocks.append(
+                    f"<p><strong>{title}</strong>, what would decide: {text}</p>{command(item['decide']['run'])}"
+                )
+        for group in present.groups(document):
+            matrix = present.matrix(document, group, tested_only=True)
+            if matrix.rows:
+                blocks.append(f"<h3>Evidence matrix: {html.escape(clean(group.replace('_', ' ')))}</h3>")
+                blocks.append(f'<div class="matrix">{to_html(matrix, caption=False)}</div>')
+        if document["observations"]:
+            blocks.append(
+                folded("Every check, tested or not, with its figures", present.observations(document))
+            )
+        for item in document["hypotheses"]:
+            if item["predictions"]:
+                reason = f"<p>{html.escape(clean(words.sentence(item['reason'])))}</p>"
+                title = f"Predictions of: {item['title']}"
+                blocks.append(folded(title, present.predictions(item), before=reason))
+        return Section("causes", "Rival causes", QUESTIONS["05_findings"], (), blocks)
+
+    def _fixes(self) -> Section:
+        blocks = [self.figure(figures.fixes(self.document, self.facts.margin))]
+        if self.document["fixes"]:
+            blocks.append(to_html(present.fixes(self.document)))
+        return Section(
+            "fixes",
+            "Fix variants",
+            QUESTIONS["04_compare_fixes"],
+            self._answer("04_compare_fixes") if self.document["fixes"] else (),
+            [block for block in blocks if block],
+        )
+
+    def _time(self) -> Section:
+        blocks = [
+            self.figure(figures.where_time_went(self.document)),
+            self.figure(figures.gaps(self.measured, self.facts.recording)),
+            self.figure(figures.kernels(self.document, self.facts.margin)),
+            self.figure(figures.kernel_differences(self.document)),
+            self.figure(figures.ceiling_share(self.document)),
+        ]
+        for table in (present.reconcile, present.mechanisms, present.kernels, present.plants):
+            made = table(self.document)
+            if made.rows:
+                blocks.append(folded(made.title, made))
+        return Section(
+            "time",
+            "Kernels and gaps",
+            QUESTIONS["02_profile_kernels"],
+            self._answer("02_profile_kernels"),
+            [block for block in blocks if block],
+        )
+
+    def _memory(self) -> Section:
+        arms = overview_arms(self.document, self.measured, self.facts)
+        blocks = [self.figure(figures.allocator(self.measured, self.facts.recording, arms))]
+        for title, table in (
+            ("Allocator ledger, every arm and stream", ledger_table(self.measured)),
+            ("Live blocks and who holds them", pins_table(self.measured)),
+        ):
+            if table.rows:
+                blocks.append(folded(title, table))
+        return Section(
+            "memory",
+            "Allocator",
+            QUESTIONS["03_allocator"],
+            self._answer("03_allocator"),
+            [block for block in blocks if block],
+        )
+
+    def _arms(self) -> Section:
+        facts = self.facts
+        blocks = [self.figure(curve) for curve in figures.families(self.document, facts.margin)]
+        blocks.append(self.figure(figures.arms(self.document, facts.margin)))
+        blocks.append(self.figure(figures.blocks(self.document, self.measured, facts)))
+        if self.document["arms"]:
+            blocks.append(folded("All arms with detection limits and reasons", present.arms(self.document)))
+        return Section(
+            "arms",
+            "The effect, arm by arm",
+            QUESTIONS["01_reproduce"],
+            self._answer("01_reproduce"),
+            [b for b in blocks if b],
+        )
+
+    def _claims(self) -> Section:
+        blocks = []
+        for made, caption in (
+            (present.claims(self.document), False),
+            (present.published(self.document), True),
+        ):
+            if made.rows:
+                blocks.append(to_html(made, caption=caption))
+        differences = present.claim_differences(self.document)
+        if differences.rows:
+            blocks.append(folded(differences.title, differences))
+        blocks += [
+            f"<p>{html.escape(clean(item['source']))}, pending:</p>{command(item['pending'])}"
+            for item in self.document["claims"]
+            if item["pending"]
+        ]
+        return Section(
+            "claims",
+            "Published claims",
+            "What was published elsewhere, and what this recording says to it.",
+            (),
+            blocks,
+        )
+
+    def _open(self) -> Section:
+        table = present.open_questions(self.document)
+        return Section("open", "Not tested", "", (), [to_html(table, caption=False)] if table.rows else [])
+
+    def _preflight(self) -> Section:
+        chart = figures.baseline_series(self.measured, self.facts)
+        blocks = [self.figure(chart), to_html(present.environment(self.document), caption=False)]
+        live = self.document.get("live")
+        sentences = self._answer("00_preflight")
+        if live:
+            sentences = [*sentences, *live["sentences"]]
+        return Section(
+            "machine",
+            "Machine and noise",
+            QUESTIONS["00_preflight"],
+            sentences,
+            [b for b in blocks if b],
+        )
+
+    def _data(self) -> Section:
+        blocks = ["<h3>Reproduce</h3>", command(self.document["reproduce"])]
+        recordings, hashes = present.recordings(self.document), present.hashes(self.document)
+        if recordings.rows:
+            blocks.append(to_html(recordings))
+        if hashes.rows:
+            blocks.append(folded(hashes.title, hashes))
+        failed = failed_runs_table(self.measured)
+        if failed.rows:
+            blocks.append(folded(failed.title, failed))
+        problems = self.measured.problems
+        if len(problems):
+            rows = [[str(value) for value in row] for row in problems.itertuples(index=False, name=None)]
+            blocks.append(to_html(make("Files that could not be read", list(problems.columns), rows)))
+        return Section("data", "Raw data", "", (), blocks)
+
+
+def folded(title: str, table: Table, before: str = "") -> str:
+    """A table behind a summary; ``before`` is HTML made of escaped text."""
+    body = before + to_html(table, caption=False)
+    return f"<details><summary>{html.escape(clean(title))}</summary>{body}</details>"
+
+
+def command(text: str) -> str:
+    """A command in a block."""
+    return f'<pre tabindex="0"><code>{html.escape(clean(text))}</code></pre>' if text else ""
+
+
+def _place(item: Mapping[str, Any]) -> str:
+    parts = [item["recording"], item["source"], "/".join(item["arms"]), item["notebook"]]
+    return ", ".join(part for part in parts if part)
+
+
+def _limit(item: Mapping[str, Any]) -> str:
+    value = item["detection_limit"]
+    if value is None:
+        return ""
+    forms: dict[str, Callable[[float | None], str]] = {
+        "us": units.duration_us,
+        "bytes": units.byte_size,
+        "ratio": units.percent,
+        "share": units.percent,
+    }
+    return forms.get(item["unit"], units.significant)(value)
+
+
+def overview_arms(document: Document, measured: Measured, facts: Facts) -> list[str]:
+    """Baseline, suspect, fixes, repeats and planted arms that have an allocator snapshot."""
+    named = [item["arm"] for item in document["arms"] if item["role"] in OVERVIEW_ROLES]
+    known = set(measured.ledger["arm"])
+    return [arm for arm in dict.fromkeys([facts.baseline, *named]) if arm in known][:MAX_ARMS_IN_A_CHART]
+
+
+def failed_runs_table(measured: Measured) -> Table:
+    """Runs without a result and why."""
+    failed = measured.runs[measured.runs["outcome"] != "ok"]
+    rows = [
+        [
+            Cell(str(row["run"]), code=True),
+            str(row["recording"]),
+            str(row["outcome"]),
+            str(row["reason"] or ""),
+        ]
+        for row in figures.records(failed)
+    ]
+    return make("Failed runs", ["Run", "Recording", "Outcome", "Reason"], rows)
+
+
+def ledger_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
+    """Allocator bytes per recording, arm and stream; of these arms only, where some are named."""
+    sizes = ["active", "awaiting_free", "stranded", "releasable", "reserved"]
+    rows = [
+        [
+            str(row["recording"]),
+            Cell(str(row["arm"]), code=True),
+            figures.stream_name(row["stream"]),
+            *(units.byte_size(row[name]) for name in sizes),
+        ]
+        for row in figures.records(measured.ledger)
+        if not arms or row["arm"] in arms
+    ]
+    columns = ["Recording", "Arm", "Stream", "Live", "Awaiting free", "Stranded", "Releasable", "Reserved"]
+    return make("Allocator ledger", columns, rows, numeric=range(3, 8))
+
+
+def pins_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
+    """Live blocks of 1 MiB or more, and who holds them; of these arms only, where some are named."""
+    rows = [
+        [
+            Cell(str(row["arm"]), code=True),
+            figures.stream_name(row["stream"]),
+            units.byte_count(int(row["size"])),
+            words.owner(str(row["owner"])),
+            str(row["basis"]),
+            units.byte_size(row["pins_bytes"]),
+            Cell(str(row["reason"]), code=True),
+        ]
+        for row in figures.records(measured.pins)
+        if not arms or row["arm"] in arms
+    ]
+    columns = ["Arm", "Stream", "Size", "Holder", "Known by", "Strands", "Because of"]
+    return make("Live blocks", columns, rows, numeric=(2, 5))

@@ -1,0 +1,50 @@
+"""Strings that try to break out of whatever shows them."""
+
+from __future__ import annotations
+
+PIECES = (
+    "<script>alert(1)</script>",
+    '"></title></style></script><img src=x onerror=alert(1)>',
+    "<svg/onload=alert(1)>",
+    "<a href='http://evil.example'>x</a>",
+    "[x](javascript:alert(1))",
+    "![x](http://evil.example/x.png)",
+    "[^1] [^1]: note",
+    "[r]: http://evil.example",
+    "<http://evil.example/a>",
+    "https://github.com/a/b/issues/7",
+    "http://evil.example www.evil.example",
+    "| a | b |",
+    "\\| \\",
+    "`code` ``` ~~~",
+    "\n\n# heading\n\n- item\n> [!WARNING]\n> x\n",
+    "\n```\nfence\n",
+    "***bold*** __init__ ~~gone~~",
+    "@octocat @org/team",
+    "fixes #123 closes a/b#45 GH-12",
+    "0123456789abcdef0123456789abcdef01234567",
+    "$\\frac{a}{b}$ $`x`$",
+    "=cmd|' /C calc'!A1",
+    "\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link\x1b]8;;\x07",
+    "\u202egnp.exe\u202c \u2066x\u2069 a\u200bb\ufeffc",
+    "\x00\x07\x08\x9b31m",
+    "\ud800 lone",
+    "</details></summary><details open>",
+    "<!-- comment --> ]]> --> <![CDATA[",
+    "{{ 7*7 }} {% raw %} %{x} ${x}",
+    "&lt;b&gt; &#64;octocat &amp;",
+    "<b>plotly</b><br><a href='javascript:alert(1)'>x</a>",
+)
+EVERYTHING = " ".join(PIECES)
+PERSONAL = (
+    "/home/alice/secret/run.json",
+    "/Users/alice.doe/x.gz",
+    "C:\\Users\\alice\\x.json",
+    "\\\\fileserver\\share\\x.json",
+    "~alice/x.json",
+    "file:///home/alice/x.json",
+    "alice@gpu01.corp.example.com",
+    "ssh alice@gpu01 'run'",
+    "https://alice:token@git.example.com/x",
+    "/root/work/x",
+)

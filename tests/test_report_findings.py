@@ -1,0 +1,159 @@
+"""findings.md: right figures, within GitHub's limit, harmless whatever the files held."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+
+import hostile
+import pytest
+from report_samples import map_strings, sample_diagnosis, sample_document
+from test_report_safe import GITHUB_FINDS, github, other
+
+from rcatools.report import findings
+
+ALLOWED = {
+    "h2", "h3", "p", "strong", "ul", "li", "a", "code", "pre", "table", "thead", "tbody", "tr", "th", "td",
+    "details", "summary",
+}  # fmt: skip
+
+
+def long_document(rows: int) -> dict:
+    document = sample_document()
+    for key in ("arms", "fixes", "kernels", "claims", "open", "mechanisms"):
+        document[key] = [copy.deepcopy(document[key][i % len(document[key])]) for i in range(rows)]
+    document["environment"]["recordings"][0]["files"] = {
+        f"traces/{i}.json.gz": "ab" * 32 for i in range(rows)
+    }
+    return document
+
+
+def cells(shown: str, first: str) -> list[str]:
+    row = next(line for line in shown.splitlines() if line.startswith(f"| {first} |"))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_the_first_lines_say_verdict_effect_limit_and_noise() -> None:
+    lines = findings.render(sample_document()).splitlines()
+    assert lines[2].startswith("**A side-stream capture makes the decode step 5.0 % slower")
+    head = "\n".join(lines[:12])
+    assert "`side` against `off`: +5.0 % [+4.9 %, +5.1 %] in time, 14 blocks, ▲ slower" in head
+    assert "**Detection limit:** 0.15 %" in head
+    assert "**Noise floor (A/A):** 0.13 %" in head
+
+
+def test_every_part_an_issue_needs_is_there_in_order() -> None:
+    titles = re.findall(r"^### (.*)$", findings.render(sample_document()), re.M)
+    assert titles == [
+        "How to reproduce",
+        "Causal chain",
+        "Rival causes",
+        "Fix variants",
+        "Published claims",
+        "Not tested",
+        "Environment",
+        "Raw data",
+    ]
+
+
+def test_fix_table_tells_time_memory_output_and_verdict() -> None:
+    row = cells(findings.render(sample_document()), "`side_gc`")
+    assert row[2] == "▲ slower"
+    assert row[3] == "+5.0 % [+4.9 %, +5.1 %]"
+    assert row[6:] == ["+76.00 MiB", "76.00 MiB", "equal"]
+
+
+def test_published_numbers_stand_apart_from_measured_ones() -> None:
+    text = findings.render(sample_document())
+    before, _, after = text.partition("Published numbers (not measured here)")
+    assert "83.42" not in before
+    assert "83.42 tok/s" in after.partition("</details>")[0]
+
+
+@pytest.mark.parametrize("render", [github, other])
+def test_github_shows_only_the_markup_we_wrote(render) -> None:
+    shown = render(findings.render(sample_document()))
+    assert set(shown.tags) <= ALLOWED
+    assert "details" in shown.tags
+
+
+@pytest.mark.parametrize("render", [github, other])
+def test_a_hostile_recording_changes_no_markup(render) -> None:
+    document = map_strings(sample_diagnosis(), lambda text: f"{text} {hostile.EVERYTHING}").document()
+    document["environment"][hostile.EVERYTHING] = hostile.EVERYTHING
+    markdown = findings.render(document)
+    shown = render(markdown)
+    assert set(shown.tags) <= ALLOWED | {"blockquote"}
+    assert len(markdown) <= findings.MAX_CHARACTERS
+    assert not GITHUB_FINDS.search(re.sub(r"<https?://[^>]*>", "", shown.outside_code))
+
+
+def test_each_hostile_piece_alone_keeps_the_whole_structure() -> None:
+    plain = Counter(github(findings.render(sample_document())).tags)
+    for piece in hostile.PIECES:
+        document = map_strings(
+            sample_diagnosis(),
+            lambda text, piece=piece: text if text.startswith("https://") else f"{text} {piece}",
+        ).document()
+        shown = Counter(github(findings.render(document)).tags)
+        for tag in ("table", "tr", "td", "th", "details", "summary", "h2", "h3", "pre"):
+            assert shown[tag] == plain[tag], (piece, tag)
+        assert set(shown) <= ALLOWED, piece
+
+
+def test_no_person_host_or_folder_reaches_the_findings() -> None:
+    said = " ".join(hostile.PERSONAL)
+    document = map_strings(sample_diagnosis(), lambda text: f"{text} {said}").document()
+    document["environment"].update(hostname="gpu-box-17.corp", user="alice")
+    shown = findings.render(document)
+    assert not re.search(r"alice|gpu01|gpu-box|corp|/home|Users|fileserver|token@", shown)
+
+
+@pytest.mark.parametrize("rows", [60, 400, 1000])
+def test_long_reports_are_cut_where_it_shows(rows: int) -> None:
+    text = findings.render(long_document(rows))
+    assert len(text) <= findings.MAX_CHARACTERS
+    assert re.search(r"\d+ more rows are in report.html|Cut to fit", text)
+    assert text.count("<details>") == text.count("</details>")
+    assert len(re.findall(r"^```", text, re.M)) % 2 == 0
+    assert "▲ slower" in text.split("###")[0]
+
+
+@pytest.mark.parametrize("limit", [2000, 3000, 5000, 9000, 14000, 20000])
+def test_any_limit_is_kept_with_folds_closed(limit: int) -> None:
+    text = findings.render(long_document(50), limit)
+    assert len(text) <= limit
+    assert set(github(text).tags) <= ALLOWED | {"blockquote"}
+    assert text.count("<details>") == text.count("</details>")
+    assert len(re.findall(r"^```", text, re.M)) % 2 == 0
+
+
+def test_short_reports_are_not_cut() -> None:
+    text = findings.render(sample_document())
+    assert "more rows are in" not in text
+    assert "Cut to fit" not in text
+
+
+def test_a_missed_plant_is_told_at_the_top() -> None:
+    document = sample_document()
+    document["sensitive"] = False
+    assert "cannot be relied on" in findings.render(document).split("###")[0]
+
+
+def test_an_empty_diagnosis_still_says_what_it_knows() -> None:
+    document = sample_document()
+    for key in ("links", "hypotheses", "observations", "claims", "fixes", "arms", "mechanisms", "plants"):
+        document[key] = []
+    for key in ("kernels", "reconcile", "published", "open", "details"):
+        document[key] = []
+    document.update(effect=None, noise=None, sensitive=None)
+    text = findings.render(document)
+    assert document["answer"] in text
+    assert "### Causal chain" not in text
+
+
+def test_the_diagram_holds_every_link_once() -> None:
+    diagram = findings.chain_diagram(sample_document())
+    assert re.findall(r"^  (L\d)\[", diagram, re.M) == ["L0", "L1", "L2", "L3", "L4"]
+    assert diagram.count(" --> ") == 4
