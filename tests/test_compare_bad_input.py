@@ -25,7 +25,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "factor 1000": ("arm,value\n" + GOOD_A + "a,1010\n" + GOOD_B, "factor 1,000"),
     "arms in different units": ("arm,value\n" + GOOD_A + "b,1100\nb,1120\nb,1090\n", "factor 1,000"),
     "decimal comma": ('arm,value\na,"1,5"\nb,"1,6"\n', "decimal comma"),
-    "nothing positive": ("arm,value\na,-1\nb,0\n", "2 not positive"),
+    "nothing positive": ("arm,value\na,-1\nb,0\n", "2 zero or negative"),
     "nothing but gaps": ("arm,value\na,\nb,nan\n", "2 missing"),
     "thousands of arms": ("arm,value\na,1\n" + "".join(f"x{i},1\n" for i in range(5000)), "5,001 arms"),
     "no quantity": ("arm,value\na,1e-200\na,2e-200\nb,1e200\n", "cannot be one quantity"),
@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "numbers as header": ("1,2\n3,4\n", "must name the columns"),
     "no numbers": ("arm,note\na,x\nb,y\n", "no column holds measurements"),
     "binary": (b"\x7fELF\x00\x01\x02" * 50, "binary"),
-    "not UTF-8": (b"arm,value\na\xe9,1\nb,1\n", "UTF8"),
+    "not UTF-8": (b"arm,value\na\xe9,1\nb,1\n", "not UTF-8 text (line 2)"),
 }
 
 

@@ -259,6 +259,15 @@ def test_two_files_of_one_build_are_the_noise_floor(tmp_path: Path) -> None:
     assert document["verdict"] == "slower"
 
 
+def test_a_floor_from_loose_runs_is_not_that_of_pairs(tmp_path: Path) -> None:
+    runs = [100.0, 101.0, 99.0, 102.0, 98.5, 100.5]
+    loose = write(tmp_path / "aa.csv", "run,value", enumerate(runs))
+    path = blocks(tmp_path / "ab.csv", {"off": 1, "on": 1.05}, n=9)
+    floor = compare(path, "--baseline", "off", "--aa-table", loose)["noise_floor"]
+    sd = np.std(np.log(runs), ddof=1)
+    assert floor == pytest.approx(math.expm1(2.5706 * sd * math.sqrt(2 / 9)), rel=1e-3)
+
+
 def test_names_that_only_look_like_repeats(table: Path) -> None:
     document = compare(blocks(table, {"fa": 1, "fa2": 1.05, "k22": 1}), "--baseline", "fa")
     assert [entry["role"] for entry in document["arms"]] == ["candidate", "candidate"]
@@ -366,6 +375,10 @@ def test_summaries_are_judged_as_far_as_they_allow(table: Path) -> None:
     entry = arm(compare(table, "--baseline", "a"))
     assert entry["verdict"] == "undecided"
     assert {"single_run_per_arm", "pooled_samples_refused"} <= set(entry["reasons"])
+    write(table, "arm,mean_ms,sd_ms,n", [("a", 100, 2.0, 8), ("a_again", 104, 2.0, 8), ("b", 104.5, 2.0, 8)])
+    document = compare(table, "--baseline", "a")
+    assert arm(document, "b")["reasons"][0] == "within_noise_floor"
+    assert document["noise_floor"] > 0.045
     write(table, "arm,median_ms,runs", [("a", 100, 3), ("b", 103, 3)])
     entry = arm(compare(table, "--baseline", "a"))
     assert entry["reasons"][0] == "interval_too_wide"

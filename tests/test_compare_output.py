@@ -182,7 +182,7 @@ def test_units_order_and_direction_do_not_matter(
     assert swapped["verdict"] == opposite.get(plain["verdict"], plain["verdict"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.one_of(
         st.binary(max_size=200),
@@ -204,3 +204,20 @@ def test_no_file_makes_it_fall_over(tmp_path: Path, content: bytes, suffix: str)
         assert err.count("\n") == 1
     else:
         check_contract(json.loads(out))
+
+
+def test_a_notebook_gets_chart_table_and_sentences(tmp_path: Path) -> None:
+    from rcatools.report.charts import Forest
+    from rcatools.report.compare_items import judge_table
+    from rcatools.report.session import bundle
+    from rcatools.report.table import Table
+
+    assert judge_table("", "off") == []
+    path = write(tmp_path / "t.csv", "arm,block,value", rows(1.05))
+    chart, table, *texts = judge_table(str(path), "off")
+    assert isinstance(chart, Forest)
+    assert chart.rows[0].value == pytest.approx(arm(compare(path, "--baseline", "off"))["ratio"] - 1)
+    assert isinstance(table, Table)
+    assert [cell.text for cell in table.rows[0]][:2] == ["on", "▲ slower"]
+    assert str(texts[0]).startswith("on is 4.7 % slower")
+    assert all(bundle(item) for item in (chart, table, *texts))

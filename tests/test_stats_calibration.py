@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,3 +111,20 @@ def test_pooled_samples_would_alarm_where_runs_do_not() -> None:
         pooled += compare_runs(*np.exp(samples.reshape(2, -1))).p_value < 0.05
     assert by_run / 200 <= LIMIT
     assert pooled / 200 > 0.4
+
+
+@pytest.mark.parametrize("n", [6, 12, 30])
+def test_recorded_a_a_blocks_resampled_give_no_alarms(n: int) -> None:
+    source = Path(__file__).resolve().parents[1].parent / "shared" / "h200" / "decode_arms.json"
+    if not source.is_file():
+        pytest.skip(f"no recording at {source}")
+    medians = {(run["arm"], run["block"]): np.median(run["ms"]) for run in json.loads(source.read_text())}
+    blocks = sorted({block for arm, block in medians if arm == "off2"})
+    pairs = np.array([[medians[arm, block] for arm in ("off", "off2")] for block in blocks])
+    rng, verdicts = np.random.default_rng(n), Counter[str]()
+    for _ in range(TRIALS):
+        drawn = pairs[rng.integers(0, len(pairs), n)]
+        swap = rng.random(n) < 0.5
+        b, c = np.where(swap, drawn[:, 1], drawn[:, 0]), np.where(swap, drawn[:, 0], drawn[:, 1])
+        verdicts[compare_blocks(b, c, margin=0.0005).verdict] += 1
+    assert alarms(verdicts) <= LIMIT

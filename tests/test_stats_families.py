@@ -28,8 +28,9 @@ def test_holm_by_hand() -> None:
     )
 
 
-def test_false_discovery_matches_statsmodels() -> None:
-    p = RNG.uniform(size=40) ** 2
+def test_false_discovery_matches_statsmodels_and_scipy() -> None:
+    p = np.append(RNG.uniform(size=40) ** 2, [1.0, 0.0, 0.5, 0.5])
+    assert multiplicity.false_discovery(p) == pytest.approx(stats.false_discovery_control(p))
     assert multiplicity.false_discovery(p) == pytest.approx(multipletests(p, method="fdr_bh")[1])
     assert multiplicity.false_discovery(p, dependent=True) == pytest.approx(
         multipletests(p, method="fdr_by")[1]

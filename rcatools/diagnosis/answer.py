@@ -81,6 +81,7 @@ def details(
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
             lines.append(f"{_sentence(_stands(case, item.id))}: {item.reason}.")
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
+    lines += [text for item in causes if item.status is Status.SUPPORTED for text in _seen_before(case, item)]
     excluded = [item for item in causes if item.status is Status.CONTRADICTED and not _is_null(case, item.id)]
     if excluded:
         lines.append(f"Excluded on {case.device_name}: {', '.join(item.title for item in excluded)}.")
@@ -99,6 +100,18 @@ def details(
     if needs:
         lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
     return tuple(lines)
+
+
+def _seen_before(case: Case, item: HypothesisResult) -> list[str]:
+    written_after = next(h.written_after for h in case.spec.hypotheses if h.id == item.id)
+    seen = [r.name for r in case.recordings if r.manifest.created_utc in written_after]
+    if not seen:
+        return []
+    return [
+        f"The predictions of {item.title!r} took their present form after {', '.join(seen)} had been seen: "
+        f"its support describes these data, a fresh recording is the test "
+        f"(rcatools record {case.spec.slug} --out fresh, then rcatools report {case.spec.slug} --recording fresh)."
+    ]
 
 
 def quality(noise: Noise | None, plants: Sequence[PlantResult]) -> tuple[str, ...]:

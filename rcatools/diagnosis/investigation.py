@@ -78,7 +78,11 @@ class Link(_Form, frozen=True, kw_only=True):
 
 
 class Hypothesis(_Form, frozen=True, kw_only=True):
-    """A cause (or an owner): what must be seen if it holds. ``stands``: a clause for the answer."""
+    """A cause (or an owner): what must be seen if it holds. ``stands``: a clause for the answer.
+
+    ``written_after`` names recordings (by ``created_utc``) that had been seen when the predictions took
+    their present form: on those they are a description, on others a test.
+    """
 
     id: str
     title: str
@@ -89,6 +93,7 @@ class Hypothesis(_Form, frozen=True, kw_only=True):
     is_null: bool = False
     predicts: Expectations
     suggests: Expectations = {}
+    written_after: tuple[str, ...] = ()
 
 
 class ByEffect(_Form, frozen=True, kw_only=True, tag_field="by", tag="effect"):

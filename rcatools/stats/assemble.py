@@ -93,7 +93,9 @@ def with_adjusted_p(comparison: Comparison, p_adjusted: float, min_effect: float
 
 def with_note(comparison: Comparison, note: Note) -> Comparison:
     """Judge again with a disturbance that was found later, from more than this comparison's own runs."""
-    assert comparison.facts is not None
+    if comparison.facts is None:  # the design alone forbids a verdict; a further note changes nothing
+        reasons = dict.fromkeys([*comparison.reasons, note.reason])
+        return replace(comparison, reasons=tuple(reasons), warnings=(*comparison.warnings, note.text))
     return _judged_again(comparison, replace(comparison.facts, notes=(*comparison.facts.notes, note)))
 
 

@@ -18,10 +18,20 @@ def holm(p_values: ArrayLike) -> Floats:
 
 
 def false_discovery(p_values: ArrayLike, *, dependent: bool = False) -> Floats:
-    """Benjamini-Hochberg p-values (Benjamini-Yekutieli if ``dependent``), NaN where the input is NaN."""
-    from scipy import stats  # half a second, needed for families only
+    """Benjamini-Hochberg p-values (Benjamini-Yekutieli if ``dependent``), NaN where the input is NaN.
 
-    return _known(p_values, lambda p: stats.false_discovery_control(p, method="by" if dependent else "bh"))
+    Written out here because loading scipy.stats for it costs a command on many kernels a tenth of its time.
+    """
+
+    def correct(p: Floats) -> Floats:
+        n = p.size
+        descending = np.argsort(p)[::-1]
+        factor = n / np.arange(n, 0, -1) * (np.sum(1.0 / np.arange(1, n + 1)) if dependent else 1.0)
+        adjusted = np.empty(n)
+        adjusted[descending] = np.minimum(np.minimum.accumulate(p[descending] * factor), 1.0)
+        return adjusted
+
+    return _known(p_values, correct)
 
 
 def discoveries(

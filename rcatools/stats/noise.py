@@ -59,6 +59,14 @@ def floor_from_runs(
     )
 
 
+def floor_for(
+    difference: LogDifference, n_a: int, n_b: int, confidence: float = DEFAULT_CONFIDENCE
+) -> NoiseFloor | None:
+    """The floor that an A/A difference sets for a comparison of ``n_a`` and ``n_b`` replicates."""
+    scale = 1 / math.sqrt(min(n_a, n_b)) if difference.pairs else math.sqrt(1 / n_a + 1 / n_b)
+    return from_difference(difference, scale, confidence)
+
+
 def from_difference(
     difference: LogDifference, scale: float, confidence: float = DEFAULT_CONFIDENCE
 ) -> NoiseFloor | None:

@@ -20,16 +20,17 @@ from scipy import special
 
 from rcatools import units
 from rcatools.errors import InputError
-from rcatools.stats import design, exact, ttest
+from rcatools.stats import design, exact, noise, ttest
 from rcatools.stats.assemble import Context, assemble
 from rcatools.stats.decide import Note, check_declared
 from rcatools.stats.declared import Declared, split_arms
 from rcatools.stats.family import correct
 from rcatools.stats.groups import group_estimates
-from rcatools.stats.records import Comparison, Reason, Result, TableVerdict, Verdict, worst
+from rcatools.stats.records import Comparison, NoiseFloor, Reason, Result, TableVerdict, Verdict, worst
 from rcatools.stats.ttest import LogDifference
 
 ASSUMED_SD = 0.10
+Row = dict[str, Any]
 FIXED = "published"
 
 
@@ -76,14 +77,12 @@ def compare_summaries(frame: pd.DataFrame, declared: Declared) -> TableVerdict:
         baseline = by_arm.get(declared.baseline)
         if baseline is None:
             continue
-        margin = _margin(rows, declared.margin)
-        judged = [
-            _compare(arm, baseline, by_arm[arm], replace(declared, margin=margin))
-            for arm in (*candidates, *repeats)
-            if arm in by_arm
-        ]
-        if judged:
-            results.append(_result(key, declared, judged, by_arm, set(repeats)))
+        here = replace(declared, margin=_margin(rows, declared.margin))
+        again = [_compare(arm, baseline, by_arm[arm], here, None) for arm in repeats if arm in by_arm]
+        floors = {arm: _floor(here, again, baseline, by_arm[arm]) for arm in candidates if arm in by_arm}
+        judged = [_compare(arm, baseline, by_arm[arm], here, floor) for arm, floor in floors.items()]
+        if judged or again:
+            results.append(_result(key, by_arm, judged, again, list(floors.values())))
     if not results:
         raise InputError(f"no metric or workload holds both {declared.baseline!r} and another arm")
     corrected, correction = correct(results, lambda result, arm: None)
@@ -170,37 +169,57 @@ def _sentences(baseline: Summary, candidate: Summary, difference: LogDifference)
     return texts
 
 
-def _compare(arm: str, baseline: dict[str, Any], candidate: dict[str, Any], declared: Declared) -> Comparison:
+def _compare(
+    arm: str, baseline: Row, candidate: Row, declared: Declared, floor: NoiseFloor | None
+) -> Comparison:
     context = Context(
-        arm=arm, baseline=declared.baseline, margin=declared.margin, confidence=declared.confidence
+        arm=arm,
+        baseline=declared.baseline,
+        margin=declared.margin,
+        confidence=declared.confidence,
+        noise_floor=None if floor is None else floor.floor,
     )
-    return compare_summary(_summary(baseline), _summary(candidate), context)
+    done = compare_summary(_summary(baseline), _summary(candidate), context)
+    return replace(done, mde=floor.detectable) if done.mde is None and floor is not None else done
+
+
+def _floor(
+    declared: Declared, repeats: Sequence[Comparison], baseline: Row, candidate: Row
+) -> NoiseFloor | None:
+    """The largest floor that A/A arms or A/A tables give; published spreads alone give none."""
+    sizes = max(_summary(baseline).n, 1), max(_summary(candidate).n, 1)
+    known = [r.facts.difference for r in repeats if r.facts is not None and r.p_value is not None]
+    if declared.repeat_difference is not None:
+        known.append(declared.repeat_difference)
+    found = [noise.floor_for(difference, *sizes, declared.confidence) for difference in known]
+    if declared.repeat_runs:
+        found.append(noise.floor_from_runs(declared.repeat_runs, *sizes, declared.confidence))
+    return max((f for f in found if f is not None), key=lambda f: f.floor, default=None)
 
 
 def _result(
     key: tuple[str | None, str | None],
-    declared: Declared,
+    by_arm: dict[str, Row],
     judged: Sequence[Comparison],
-    by_arm: dict[str, dict[str, Any]],
-    repeats: set[str],
+    again: Sequence[Comparison],
+    floors: Sequence[NoiseFloor | None],
 ) -> Result:
-    comparisons = tuple(c for c in judged if c.arm not in repeats)
     return Result(
         metric=key[0],
         workload=key[1],
-        baseline=declared.baseline,
+        baseline=(judged or again)[0].baseline,
         unit="summary",
         paired=False,
-        comparisons=comparisons,
-        repeats=tuple(c for c in judged if c.arm in repeats),
-        noise=None,
+        comparisons=tuple(judged),
+        repeats=tuple(again),
+        noise=max((f for f in floors if f is not None), key=lambda f: f.floor, default=None),
         levels={arm: float(row["value"]) for arm, row in by_arm.items()},
-        verdict=worst(c.verdict for c in comparisons),
+        verdict=worst(c.verdict for c in judged or again),
     )
 
 
-def _groups(frame: pd.DataFrame) -> list[tuple[tuple[str | None, str | None], list[dict[str, Any]]]]:
-    groups: dict[tuple[str | None, str | None], list[dict[str, Any]]] = {}
+def _groups(frame: pd.DataFrame) -> list[tuple[tuple[str | None, str | None], list[Row]]]:
+    groups: dict[tuple[str | None, str | None], list[Row]] = {}
     for row in frame.to_dict("records"):
         key = (
             str(row["metric"]) if "metric" in row else None,
@@ -210,12 +229,12 @@ def _groups(frame: pd.DataFrame) -> list[tuple[tuple[str | None, str | None], li
     return list(groups.items())
 
 
-def _margin(rows: Sequence[dict[str, Any]], default: float) -> float:
+def _margin(rows: Sequence[Row], default: float) -> float:
     given = [float(row["margin"]) for row in rows if "margin" in row and 0 < float(row["margin"]) < 1]
     return given[0] if given else default
 
 
-def _summary(row: dict[str, Any]) -> Summary:
+def _summary(row: Row) -> Summary:
     centre, kind = float(row["value"]), str(row.get("centre", "unknown"))
     if kind == FIXED:
         return Summary(math.log(centre), None, 0, 0, None, None)

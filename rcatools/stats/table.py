@@ -237,22 +237,18 @@ class _Judge:
     ) -> NoiseFloor | None:
         """The largest floor that the table's and the declared A/A data give at this comparison's size."""
         declared = self.declared
-        scale = _scale(bare)
-        found = [
-            noise.from_difference(facts.difference, scale, declared.confidence)
-            for repeat in repeats
-            if (facts := repeat.facts) is not None and facts.difference.n > 1
-        ]
-        if not any(found) and self.pooled_repeats is not None:
-            found.append(noise.from_difference(self.pooled_repeats, scale, declared.confidence))
+        known = [r.facts.difference for r in repeats if r.facts is not None and r.facts.difference.n > 1]
+        if not known and self.pooled_repeats is not None:
+            known.append(self.pooled_repeats)
         if declared.repeat_difference is not None:
-            found.append(noise.from_difference(declared.repeat_difference, scale, declared.confidence))
+            known.append(declared.repeat_difference)
+        sizes = bare.n_baseline, bare.n_candidate
+        found = [noise.floor_for(difference, *sizes, declared.confidence) for difference in known]
         runs = np.asarray(declared.repeat_runs, dtype=float)
-        most = max(bare.n_baseline, bare.n_candidate)
-        if not runs.size and not bare.paired and min(bare.n_baseline, bare.n_candidate) == 1 and most >= 3:
+        if not runs.size and not bare.paired and min(sizes) == 1 and max(sizes) >= 3:
             runs = np.exp(max(baseline.logs, candidate.logs, key=len))
         if runs.size:
-            found.append(noise.floor_from_runs(runs, bare.n_baseline, bare.n_candidate, declared.confidence))
+            found.append(noise.floor_from_runs(runs, *sizes, declared.confidence))
         return max((f for f in found if f is not None), key=lambda f: f.floor, default=None)
 
     def _repeats_over_groups(self) -> LogDifference | None:
@@ -271,7 +267,7 @@ class _Judge:
             return None
         difference = ttest.from_pairs(np.array(d))
         one = float(np.std(np.array(d) / np.array(scales), ddof=1))
-        return replace(difference, sd=one)
+        return replace(difference, sd=one, pairs=self.layout.unit == "block")
 
 
 def split_repeated_label(baseline: Cell, candidates: list[Cell], unit: str) -> tuple[Cell, Cell | None]:
@@ -295,19 +291,13 @@ def _part(cell: Cell, keep: NDArray[np.bool_]) -> Cell:
     return Cell(*(getattr(cell, name)[keep] for name in Cell.__dataclass_fields__))
 
 
-def _scale(comparison: Comparison) -> float:
-    if comparison.paired:
-        return 1 / math.sqrt(max(1, comparison.estimate.n))
-    return math.sqrt(1 / comparison.n_baseline + 1 / comparison.n_candidate)
-
-
 def _level(cell: Cell) -> float:
     return math.exp(float(cell.logs.mean()))
 
 
 def _own_floor(repeats: Sequence[Comparison]) -> NoiseFloor | None:
     floors = [
-        noise.from_difference(r.facts.difference, _scale(r), r.confidence)
+        noise.floor_for(r.facts.difference, r.n_baseline, r.n_candidate, r.confidence)
         for r in repeats
         if r.facts is not None
     ]

@@ -29,6 +29,7 @@ class LogDifference:
         n: replicates: pairs, or runs of the smaller arm.
         sd: standard deviation of one replicate on the log scale.
         scale: error = sd * scale, so that another sample size can be asked about.
+        pairs: whether a replicate is a pair (``sd`` is that of a pair's difference) or a run.
     """
 
     mean: float
@@ -37,6 +38,7 @@ class LogDifference:
     n: int
     sd: float | None
     scale: float = 1.0
+    pairs: bool = False
 
     @property
     def ratio(self) -> float:
@@ -73,9 +75,11 @@ def from_pairs(d: Floats) -> LogDifference:
     n = d.size
     mean = float(d.mean())
     if n == 1:
-        return LogDifference(mean, None, 0, 1, None)
+        return LogDifference(mean, None, 0, 1, None, pairs=True)
     sd = standard_deviation(d)
-    return LogDifference(mean, _significant_error(sd, d) / math.sqrt(n), n - 1, n, sd, 1 / math.sqrt(n))
+    return LogDifference(
+        mean, _significant_error(sd, d) / math.sqrt(n), n - 1, n, sd, 1 / math.sqrt(n), pairs=True
+    )
 
 
 def from_runs(b: Floats, c: Floats) -> LogDifference:

@@ -21,7 +21,7 @@ import msgspec
 from rcatools.errors import InputError, UnsafeInputError
 from rcatools.trace.stream import ByteSource
 
-PART_BYTES = 8 << 20
+PART_BYTES = 2 << 20
 _NOTHING = msgspec.Raw(b"")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _FIRST_KEY = re.compile(rb'\s*\{\s*"([^"\\]{1,64})"')

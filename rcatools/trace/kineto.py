@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rcatools.errors import InputError
 from rcatools.trace.events import EventStream
-from rcatools.trace.kineto_events import Collector, is_launch
+from rcatools.trace.kineto_events import Activity, Collector, is_launch
 from rcatools.trace.model import NO_TIME, EventCounts, Trace, TraceWarning, activity_table, steps_table
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits, collection_paused
@@ -58,35 +58,52 @@ def read_kineto(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     return _build(path, stream, found)
 
 
+class _Columns(NamedTuple):
+    """The fields of ``Activity``, one tuple per field."""
+
+    kind: tuple[str, ...]
+    name: tuple[str, ...]
+    start: tuple[int, ...]
+    duration: tuple[int, ...]
+    device: tuple[int, ...]
+    stream: tuple[int, ...]
+    correlation: tuple[int, ...]
+    external: tuple[int, ...]
+    moved: tuple[int, ...]
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+
+
 def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
-    size = len(found.name)
-    starts = np.array(found.start, dtype=np.int64)
+    size = len(found.activities)
+    columns = _Columns._make(zip(*found.activities, strict=True) if size else [()] * len(Activity._fields))
+    starts = np.array(columns.start, dtype=np.int64)
     origin = int(starts.min()) if size else 0
     unlinked = ("", NO_TIME)
-    launches = [found.launches.get(number, unlinked) for number in found.correlation]
+    launches = [found.launches.get(number, unlinked) for number in columns.correlation]
     operations = [
-        found.operation_of(number, at) for number, (_, at) in zip(found.external, launches, strict=True)
+        found.operation_of(number, at) for number, (_, at) in zip(columns.external, launches, strict=True)
     ]
     launch_ns = np.array([at for _, at in launches], dtype=np.int64)
     table = activity_table(
         {
-            "name": found.name,
-            "kind": found.kind,
-            "device": found.device,
-            "stream": found.stream,
+            "name": columns.name,
+            "kind": columns.kind,
+            "device": columns.device,
+            "stream": columns.stream,
             "start_ns": starts - origin,
-            "dur_ns": np.array(found.dur, dtype=np.int64),
-            "correlation": found.correlation,
+            "dur_ns": np.array(columns.duration, dtype=np.int64),
+            "correlation": columns.correlation,
             "linked": np.array([bool(name) for name, _ in launches], dtype=bool),
             "graph": np.array(["graphlaunch" in name.lower() for name, _ in launches], dtype=bool),
             "launch": [name for name, _ in launches],
             "launch_ns": np.where(launch_ns == NO_TIME, NO_TIME, launch_ns - origin),
-            "grid": found.grid,
-            "block": found.block,
+            "grid": columns.grid,
+            "block": columns.block,
             "op": [operation[0] for operation in operations],
             "shapes": [operation[1] for operation in operations],
             "dtypes": [operation[2] for operation in operations],
-            "bytes": found.moved,
+            "bytes": columns.moved,
         },
         size,
     )
@@ -98,7 +115,7 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
     meta["origin_ns"] = origin
     meta["host_extent_ns"] = list(host) if host else None
     meta["launch_events"] = sum(is_launch(name) for name, _ in found.launches.values())
-    used = set(found.correlation)
+    used = set(columns.correlation)
     idle = [
         (number, *call)
         for number, call in found.launches.items()
@@ -159,7 +176,7 @@ def _warnings(stream: EventStream, found: Collector, excluded: pd.DataFrame) -> 
             )
         )
     notes += exclusion_warnings(excluded)
-    if not found.name:
+    if not found.activities:
         notes.append(
             TraceWarning("no_gpu_events", "the file holds no GPU activity (CPU-only or metadata-only trace)")
         )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from functools import partial
 from typing import Any, NamedTuple
 
-from rcatools.trace.events import Event
+from rcatools.trace.events import Args, Event
 from rcatools.trace.model import NO_ID, NO_TIME
 
 GPU_CATEGORIES = {
@@ -21,6 +19,12 @@ GPU_CATEGORIES = {
 }
 LAUNCH_CATEGORIES = {"cuda_runtime", "cuda_driver", "runtime", "driver"}
 OPERATION_CATEGORIES = {"cpu_op", "operator"}
+_SORTS = {
+    **dict.fromkeys(GPU_CATEGORIES, "gpu"),
+    **dict.fromkeys(LAUNCH_CATEGORIES, "launch"),
+    **dict.fromkeys(OPERATION_CATEGORIES, "operation"),
+    "user_annotation": "annotation",
+}
 STEP_NAME = re.compile(
     r"^(ProfilerStep#\d+|(?:.*\b)?(?:step|iter(?:ation)?)[\s_#:\[]*.*\d.*)$", re.IGNORECASE
 )
@@ -33,12 +37,10 @@ def time_ns(text: bytes) -> int | None:
     """
     whole, _, fraction = text.partition(b".")
     try:
+        if len(fraction) == 3 and fraction.isdigit():
+            return int(whole + fraction)
         if not fraction:
             return int(whole) * 1000
-        if len(fraction) <= 3 and fraction.isdigit():
-            size = int(whole) * 1000
-            part = int(fraction) * (1, 100, 10, 1)[len(fraction)]
-            return size - part if whole.startswith(b"-") else size + part
     except ValueError:
         pass
     try:
@@ -50,37 +52,33 @@ def time_ns(text: bytes) -> int | None:
     return int((value * 1000).to_integral_value())
 
 
-class Operation(NamedTuple):
-    """A framework operation as the file wrote it: JSON texts of shapes, types, start and duration."""
-
-    name: str
-    shapes: bytes
-    dtypes: bytes
-    start: bytes
-    duration: bytes
-
-
 NO_OPERATION = ("", "", "")
-HOST_SAMPLING = 64  # one of so many operations tells how far the host's activity reaches
+_NO_ARGS = Args()
+
+
+class Activity(NamedTuple):
+    """A GPU event: times in nanoseconds, ``NO_ID`` where a number is not recorded."""
+
+    kind: str
+    name: str
+    start: int
+    duration: int
+    device: int
+    stream: int
+    correlation: int
+    external: int
+    moved: int
+    grid: str
+    block: str
 
 
 @dataclass
 class Collector:
-    """Columns as they grow, one list per column."""
+    """What is of use in the events, as it grows."""
 
-    kind: list[str] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    device: list[int] = field(default_factory=list)
-    stream: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    dur: list[int] = field(default_factory=list)
-    correlation: list[int] = field(default_factory=list)
-    external: list[int] = field(default_factory=list)
-    grid: list[str] = field(default_factory=list)
-    block: list[str] = field(default_factory=list)
-    moved: list[int] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
     launches: dict[int, tuple[str, int]] = field(default_factory=dict)
-    operations: dict[int, Operation] = field(default_factory=dict)
+    operations: dict[int, tuple[str, bytes, bytes, bytes, bytes]] = field(default_factory=dict)
     steps: list[tuple[str, int, int]] = field(default_factory=list)
     host_end: int = NO_TIME
     host_start: int = -NO_TIME - 1
@@ -88,29 +86,25 @@ class Collector:
     events: int = 0
     bad_time: int = 0
     texts: dict[bytes, str] = field(default_factory=dict)
-    _taking: dict[str, Callable[[Event], None] | None] = field(default_factory=dict)
+    _sorts: dict[str, str] = field(default_factory=dict)
 
     def add(self, part: list[Event]) -> None:
         """Take what is of use from a part of the file."""
         self.events += len(part)
-        taking = self._taking
+        sorts = self._sorts
+        by_sort: dict[str, list[Event]] = {"gpu": [], "launch": [], "operation": [], "annotation": [], "": []}
         for event in part:
             if event.ph == "X":
                 category = event.cat
-                if category not in taking:
-                    taking[category] = self._taker(category.lower())
-                take = taking[category]
-                if take is not None:
-                    take(event)
-
-    def _taker(self, category: str) -> Callable[[Event], None] | None:
-        if category in GPU_CATEGORIES:
-            return partial(self._gpu, kind=GPU_CATEGORIES[category])
-        if category in LAUNCH_CATEGORIES:
-            return self._launch
-        if category in OPERATION_CATEGORIES:
-            return self._operation
-        return self._step if category == "user_annotation" else None
+                if category not in sorts:
+                    sorts[category] = _SORTS.get(category.lower(), "")
+                by_sort[sorts[category]].append(event)
+        for event in by_sort["gpu"]:
+            self._gpu(event)
+        self._launches(by_sort["launch"])
+        self._operations(by_sort["operation"])
+        for event in by_sort["annotation"]:
+            self._step(event)
 
     def text(self, raw: bytes) -> str:
         """JSON text without blanks, each distinct one kept once."""
@@ -119,44 +113,55 @@ class Collector:
             known = self.texts[raw] = b"".join(raw.split()).decode("utf-8", "replace")
         return known
 
-    def _gpu(self, event: Event, kind: str) -> None:
+    def _gpu(self, event: Event) -> None:
         start, duration = time_ns(bytes(event.ts)), time_ns(bytes(event.dur))
         if start is None or duration is None:
             self.bad_time += 1
             return
-        args = event.args
-        self.kind.append(kind)
-        self.name.append(event.name)
-        self.start.append(start)
-        self.dur.append(duration)
-        device = _number(args.device) if args else NO_ID
-        stream = _number(args.stream) if args else NO_ID
-        self.device.append(_number(bytes(event.pid)) if device == NO_ID else device)
-        self.stream.append(_number(bytes(event.tid)) if stream == NO_ID else stream)
-        self.correlation.append(_number(args.correlation) if args else NO_ID)
-        self.external.append(_number(args.external_id) if args else NO_ID)
-        self.moved.append(_number(args.bytes) if args else NO_ID)
-        self.grid.append(self.text(bytes(args.grid)).strip("[]") if args else "")
-        self.block.append(self.text(bytes(args.block)).strip("[]") if args else "")
-
-    def _launch(self, event: Event) -> None:
-        start = time_ns(bytes(event.ts))
-        number = _number(event.args.correlation) if event.args else NO_ID
-        if number != NO_ID:
-            self.launches[number] = (event.name, NO_TIME if start is None else start)
-        if start is not None:
-            self._host(start, start)
-
-    def _operation(self, event: Event) -> None:
-        """Keep the texts only: few operations launch something, and only those are looked at later."""
-        start = bytes(event.ts)
-        args = event.args
-        if args is not None and type(args.external_id) is int:
-            self.operations[args.external_id] = Operation(
-                event.name, bytes(args.dims), bytes(args.types), start, bytes(event.dur)
+        args = event.args or _NO_ARGS
+        device, stream = _number(args.device), _number(args.stream)
+        self.activities.append(
+            Activity(
+                GPU_CATEGORIES[event.cat.lower()],
+                event.name,
+                start,
+                duration,
+                _number(bytes(event.pid)) if device == NO_ID else device,
+                _number(bytes(event.tid)) if stream == NO_ID else stream,
+                _number(args.correlation),
+                _number(args.external_id),
+                _number(args.bytes),
+                self.text(bytes(args.grid)).strip("[]"),
+                self.text(bytes(args.block)).strip("[]"),
             )
-        if self.host_events == 0 or len(self.operations) % HOST_SAMPLING == 0:
-            moment = time_ns(start)
+        )
+
+    def _launches(self, events: list[Event]) -> None:
+        for event in events:
+            start = time_ns(bytes(event.ts))
+            number = _number((event.args or _NO_ARGS).correlation)
+            if number != NO_ID:
+                self.launches[number] = (event.name, NO_TIME if start is None else start)
+            if start is not None:
+                self._host(start, start)
+
+    def _operations(self, events: list[Event]) -> None:
+        """Keep the texts only: few operations launch something, and only those are looked at later."""
+        self.operations.update(
+            {
+                args.external_id: (
+                    event.name,
+                    bytes(args.dims),
+                    bytes(args.types),
+                    bytes(event.ts),
+                    bytes(event.dur),
+                )
+                for event in events
+                if (args := event.args) is not None and type(args.external_id) is int
+            }
+        )
+        for event in events[:1] + events[-1:]:  # enough to tell how far the host's activity reaches
+            moment = time_ns(bytes(event.ts))
             if moment is not None:
                 self._host(moment, moment)
 
@@ -181,10 +186,11 @@ class Collector:
         operation = self.operations.get(number)
         if operation is None or launched == NO_TIME:
             return NO_OPERATION
-        start, duration = time_ns(operation.start), time_ns(operation.duration)
+        name, shapes, dtypes, begun, lasted = operation
+        start, duration = time_ns(begun), time_ns(lasted)
         if start is None or not start <= launched <= start + (duration or 0):
             return NO_OPERATION
-        return operation.name, self.text(operation.shapes), self.text(operation.dtypes)
+        return name, self.text(shapes), self.text(dtypes)
 
 
 def is_launch(name: str) -> bool:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rcatools.errors import InputError
-from rcatools.trace import cache
 from rcatools.trace.kineto import read_kineto
 from rcatools.trace.model import Trace
 from rcatools.trace.rocprof_csv import read_rocprof_csv
@@ -42,6 +41,8 @@ def load_trace(
     file = existing_file(path)
     if cache_folder is None:
         return _reader(file, limits)(file, limits)
+    from rcatools.trace import cache  # pyarrow is only needed here
+
     cached = cache.cache_path(file, Path(cache_folder))
     trace = cache.load(cached)
     if trace is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -30,7 +31,7 @@ def without_unusable(frame: pd.DataFrame, excluded: Counter[str], source: str) -
         "infinite": np.isinf(value),
         "not_positive": np.isfinite(value) & (value <= 0),
     }
-    for key in ("arm", "block", "run"):
+    for key in ("arm", "metric", "workload", "block", "run"):
         if key in frame.columns:
             causes[f"no_{key}"] = frame[key].isna().to_numpy()
     usable = np.ones(len(frame), dtype=bool)
@@ -39,8 +40,9 @@ def without_unusable(frame: pd.DataFrame, excluded: Counter[str], source: str) -
         usable &= ~hit
     excluded["missing"] -= min(failed, excluded["missing"])
     if not usable.any():
-        counts = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in (+excluded).items())
-        raise InputError(f"{source} holds no usable measurement ({counts}); values must be positive numbers")
+        raise InputError(
+            f"{source} holds no usable measurement ({describe(excluded)}); values must be positive numbers"
+        )
     return frame if usable.all() else frame[usable].reset_index(drop=True)
 
 
@@ -121,13 +123,19 @@ def combined_codes(frame: pd.DataFrame, columns: list[str]) -> Codes:
     return total
 
 
-def describe(excluded: Counter[str]) -> str:
+def describe(excluded: Mapping[str, int]) -> str:
     """What was left out, for a reader; "" for nothing."""
     words = {
-        "missing": "missing", "failed": "of failed runs", "infinite": "infinite", "not_positive": "zero or negative",
-        "duplicate": "duplicates", "no_arm": "without an arm", "no_block": "without a block", "no_run": "without a run",
-    }  # fmt: skip
-    return ", ".join(f"{count:,} {words.get(cause, cause)}" for cause, count in (+excluded).items())
+        "failed": "of failed runs",
+        "not_positive": "zero or negative",
+        "duplicate": "duplicates",
+        "no_arm": "without an arm",
+        "no_metric": "without a metric",
+        "no_workload": "without a workload",
+        "no_block": "without a block",
+        "no_run": "without a run",
+    }
+    return ", ".join(f"{count:,} {words.get(cause, cause)}" for cause, count in excluded.items() if count)
 
 
 def check_metrics(frame: pd.DataFrame, wanted: tuple[str, ...], source: str) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rcatools.errors import InputError
+from rcatools.recording.tables.clean import combined_codes
 from rcatools.recording.tables.model import Request, Sheet
 from rcatools.recording.tables.names import listed, plain, statistic_of, unit_in
 from rcatools.recording.tables.numbers import Numbers, to_numbers
@@ -247,18 +248,18 @@ def _apply_units(rows: Rows, source: str) -> None:
     if "unit" not in rows.frame.columns:
         return
     frame = rows.frame
-    place = [c for c in ("metric", "workload") if c in frame.columns]
     unit = frame["unit"].astype("object").where(frame["unit"].notna(), "").astype(str)
-    groups = frame[place].astype(str).agg(" ".join, axis=1) if place else pd.Series("", index=frame.index)
-    several = (
-        pd.DataFrame({"group": groups, "unit": unit}).drop_duplicates().groupby("group")["unit"].agg(list)
-    )
-    mixed = several[several.map(len) > 1]
-    if len(mixed):
-        where = f" of {mixed.index[0]!r}" if mixed.index[0] else ""
-        raise InputError(
-            f"{source}: values{where} carry the units {listed(sorted(mixed.iloc[0]))}; convert them to one"
+    group = combined_codes(frame, [c for c in ("metric", "workload") if c in frame.columns])
+    pairs = pd.DataFrame({"group": group, "unit": unit.to_numpy()}).drop_duplicates()
+    several = pairs[pairs["group"].duplicated(keep=False)]
+    if len(several):
+        mixed = sorted(several.loc[several["group"] == several["group"].iloc[0], "unit"])
+        where = (
+            f" of {frame['workload'][group == several['group'].iloc[0]].iloc[0]!r}"
+            if "workload" in frame
+            else ""
         )
+        raise InputError(f"{source}: values{where} carry the units {listed(mixed)}; convert them to one")
     names = sorted(set(unit))
     if "metric" in frame.columns:
         pairs = pd.DataFrame({"metric": frame["metric"].astype(str), "unit": unit}).drop_duplicates()

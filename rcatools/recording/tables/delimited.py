@@ -83,6 +83,11 @@ def _as_utf8(data: bytes, source: str) -> bytes:
         data = data[3:]
     if b"\x00" in data[:4096]:
         raise InputError(f"{source} is a binary file, not a table; give CSV, JSON or Parquet")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{source} is not UTF-8 text (line {line:,}); save it as UTF-8") from None
     return data
 
 

@@ -53,7 +53,7 @@ class Table:
         units: by metric name: the unit as text, "" where unknown.
         form: "long", "wide", or the program's name the file comes from.
         excluded: rows or cells left out, by cause: "missing", "failed", "infinite", "not_positive", "duplicate",
-            "no_arm", "no_block", "no_run".
+            "no_arm", "no_metric", "no_workload", "no_block", "no_run".
         unknown: columns that nothing was read from.
         notes: what was assumed, one sentence each.
         sources: file names.
