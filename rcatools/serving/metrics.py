@@ -7,7 +7,8 @@
     latency_us          one iteration of a latency benchmark
 
 A rate becomes the time of one unit, so that ratios of times stay ratios of times everywhere. For ``token_us`` a serving
-benchmark counts with the first load that was asked for, a latency benchmark with each iteration.
+benchmark counts with one load, the same in every run (``common_load``, ``set_primary``), a latency benchmark with each
+iteration.
 """
 
 from __future__ import annotations
@@ -97,9 +98,30 @@ def run_samples(results: Sequence[BenchResult], lengths: Lengths | None = None) 
     return run
 
 
-def primary_load(run: RunSamples) -> str:
-    """The load that ``token_us`` stands for, "" outside serving benchmarks."""
-    return next((name.partition(".")[2] for name in run.samples if name.startswith(f"{PRIMARY}.")), "")
+def loads(run: RunSamples) -> list[str]:
+    """Loads at which a run has a time per output token, in the order they were measured."""
+    return [name.partition(".")[2] for name in run.samples if name.startswith(f"{PRIMARY}.")]
+
+
+def common_load(runs: Sequence[RunSamples]) -> str:
+    """The smallest load that every run with serving samples has, "" where there is none.
+
+    Fewest requests at a time first, so that the time is that of decoding rather than of waiting.
+    """
+    measured = [set(names) for run in runs if (names := loads(run))]
+    shared = set.intersection(*measured) if measured else set()
+    return min(shared, key=_load_order, default="")
+
+
+def set_primary(run: RunSamples, load: str) -> None:
+    """Let ``token_us`` stand for one load; a run that lacks it gets none."""
+    if load and (values := run.samples.get(f"{PRIMARY}.{load}")):
+        run.samples[PRIMARY] = list(values)
+
+
+def _load_order(load: str) -> tuple[float, str]:
+    found = re.match(r"c(\d+)", load)
+    return (float(found[1]) if found else float("inf"), load)
 
 
 def _add_latency(run: RunSamples, result: BenchResult, lengths: Lengths) -> None:
@@ -139,10 +161,6 @@ def _add_serving(run: RunSamples, result: BenchResult) -> None:
         if found and value > 0:
             statistic = "" if found[1] == "mean" else f"_{found[1]}"
             _extend(run, f"{found[2]}{statistic}_us.{load}", [1e3 * value])
-    own = f"{PRIMARY}.{load}"
-    first = primary_load(run)
-    if own in run.samples and first == load:
-        run.samples[PRIMARY] = list(run.samples[own])
 
 
 def _add_counts(run: RunSamples, result: BenchResult) -> None:

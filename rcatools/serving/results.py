@@ -22,8 +22,17 @@ _SERVE_MARKS = ("output_throughput", "total_output_tokens", "request_goodput")
 _POOLING_MARKS = ("input_sequence_throughput", "total_input_sequences")
 _STATISTIC = re.compile(r"(mean|median|std|p\d+(?:\.\d+)?)_([a-z0-9_]+)_ms")
 _RATES = ("request_throughput", "output_throughput", "total_token_throughput", "input_sequence_throughput")
-_COUNTS = ("duration", "completed", "failed", "total_input_tokens", "total_output_tokens", "request_goodput")
-_COUNTS += ("max_output_tokens_per_s", "max_concurrent_requests", "rtfx")
+_COUNTS = (
+    "duration",
+    "completed",
+    "failed",
+    "total_input_tokens",
+    "total_output_tokens",
+    "request_goodput",
+    "max_output_tokens_per_s",
+    "max_concurrent_requests",
+    "rtfx",
+)
 _SETUP_TEXT = ("date", "backend", "endpoint_type", "label", "model_id", "tokenizer_id")
 _SETUP_NUMBER = ("num_prompts", "request_rate", "max_concurrency", "burstiness", "run_number")
 
