@@ -98,6 +98,18 @@ def test_cold_readings_flush_before_each_call() -> None:
     assert min(values) > 0
 
 
+def test_waiting_for_others_is_no_time_of_a_step_on_the_cpu() -> None:
+    import select
+
+    def wait() -> None:
+        select.select([], [], [], 0.02)
+
+    assert min(timing.Stopwatch(None, gpu=False, wall=True).samples(wait, 2, 1)) > 15_000
+    watch = timing.Stopwatch(None, gpu=False)
+    assert max(watch.samples(wait, 2, 1)) < 10_000
+    assert (watch.clock_name, timing.Stopwatch(None, gpu=True).clock_name) == ("thread_cpu", "device_events")
+
+
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """torch as a worker has it on the CPU, with a short warm-up."""

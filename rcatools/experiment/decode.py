@@ -41,7 +41,7 @@ def timed_run(
     """
     scenario = Scenario(torch, backend, config, arm)
     scenario.start()
-    watch = Stopwatch(torch, gpu=scenario.on_gpu)
+    watch = Stopwatch(torch, gpu=scenario.on_gpu, wall=group.size > 1)
     monitor = clocks.DeviceMonitor(backend, uuid)
     warmed, flat = watch.warm_up(scenario.replay, repeats=1, agree=lambda flag: group.all_agree(torch, flag))
     readings = [monitor.read()]
@@ -51,7 +51,7 @@ def timed_run(
     else:
         values = watch.samples(scenario.replay, config.samples, config.steps_per_sample)
     readings.append(monitor.read())
-    facts = clocks.summarize(readings) | {"flush_bytes": None}
+    facts = clocks.summarize(readings) | {"clock": watch.clock_name, "flush_bytes": None}
     facts |= {"warmup_steps": warmed, "warmup_flat": flat, "load_1m": clocks.host_load()}
     scenario.synchronize()
     samples = {"step_us": values}

@@ -1,4 +1,8 @@
-"""Clocks around repeated work: device events on GPUs, the monotonic clock on the CPU."""
+"""Clocks around repeated work: device events on GPUs; on the CPU the thread's own CPU time, or wall time.
+
+A step on the CPU runs in one thread, so its CPU time leaves out the turns that other programs had. Where several
+ranks wait for each other, only wall time says what a step costs.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,15 @@ FLAT_WITHIN = 0.004
 class Stopwatch:
     """Times calls on one device in microseconds."""
 
-    def __init__(self, torch: Any, *, gpu: bool) -> None:
+    def __init__(self, torch: Any, *, gpu: bool, wall: bool = False) -> None:
         self.torch = torch
         self.gpu = gpu
+        self.clock = time.perf_counter if wall else time.thread_time
+
+    @property
+    def clock_name(self) -> str:
+        """Which clock the readings come from, as recordings say it."""
+        return "device_events" if self.gpu else "wall" if self.clock is time.perf_counter else "thread_cpu"
 
     def samples(self, function: Callable[[], Any], count: int, repeats: int) -> list[float]:
         """``count`` readings, each the time of ``repeats`` calls divided by ``repeats``, in us.
@@ -39,12 +49,11 @@ class Stopwatch:
         pairs = itertools.pairwise(marks)
         return [float(a.elapsed_time(b)) * 1e3 / repeats for a, b in pairs]
 
-    @staticmethod
-    def _host_us(function: Callable[[], Any], repeats: int) -> float:
-        start = time.perf_counter()
+    def _host_us(self, function: Callable[[], Any], repeats: int) -> float:
+        start = self.clock()
         for _ in range(repeats):
             function()
-        return (time.perf_counter() - start) * 1e6 / repeats
+        return (self.clock() - start) * 1e6 / repeats
 
     def cold_samples(self, function: Callable[[], Any], flush: Callable[[], Any], count: int) -> list[float]:
         """``count`` readings of single calls in us, each after ``flush`` has emptied the cache.

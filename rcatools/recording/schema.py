@@ -57,6 +57,7 @@ RUN_FACTS = {
     "output_tolerance": "largest relative error that the number format explains",
     "warmup_steps": "replays until the trend test called the series flat",
     "warmup_flat": "whether it did before the limit",
+    "clock": "what timed the run: device_events, thread_cpu (CPU time of its one thread) or wall",
     "flush_bytes": "bytes written before each isolated kernel launch in cold mode, None in hot mode",
     "env_padding": "bytes of environment added to a spawned run, varied so that layout is no constant",
     "sm_clock_mhz": "SM or GFX clock, median over the run",
