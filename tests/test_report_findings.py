@@ -59,7 +59,7 @@ def test_every_part_an_issue_needs_is_there_in_order() -> None:
 
 def test_fix_table_tells_time_memory_output_and_verdict() -> None:
     row = cells(findings.render(sample_document()), "`side_gc`")
-    assert row[2] == "▲ slower"
+    assert row[2] == "▲&nbsp;slower"
     assert row[3] == "+5.0 % [+4.9 %, +5.1 %]"
     assert row[6:] == ["+76.00 MiB", "76.00 MiB", "equal"]
 

@@ -17,7 +17,8 @@ def links(document: Document) -> Table:
     rows = []
     for link in document["links"]:
         evidence = "; ".join(item["text"] for item in link["evidence"]) or link["reason"]
-        as_cause = "" if link["as_cause"] else "after the chain ended"
+        ends = link["id"] == document["chain"]["ends_at"]
+        as_cause = "" if link["as_cause"] else "the chain ends here" if ends else "after its end"
         rows.append(
             [Cell(f"({link['id']})"), link["text"], words.link_cell(link["verdict"]), evidence, as_cause]
         )
