@@ -215,11 +215,15 @@ def _fold_predictions(document: Document, rows: int) -> str:
 def _claims(document: Document, rows: int) -> str:
     if not document["claims"]:
         return ""
-    parts = [_table(present.claims(document), rows), _fold(present.claim_differences(document), rows)]
+    parts = [_table(present.claims(document), rows)]
+    parts += [_fold(made(document), rows) for made in (present.claims_in_full, present.claim_differences)]
     pending = [item for item in document["claims"] if item["pending"]]
     if pending:
         parts.append("Pending, one command each:")
-        parts += [f"{md(item['source'])}\n{md_block(item['pending'], 'sh')}" for item in pending]
+        parts += [
+            f"{md(item['source'])}, {md(item['text'])}\n\n{md_block(item['pending'], 'sh')}"
+            for item in pending
+        ]
     addresses = dict.fromkeys(
         web_address(item["url"]) for item in [*document["claims"], *document["published"]]
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.report import words
+from rcatools.report.safe import clean
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
@@ -305,22 +306,31 @@ def plants(document: Document) -> Table:
     return make("Planted regressions", ["Arm", "Planted", "Found", "Taken for", "Reading"], rows)
 
 
+SHORT = 180
+
+
 def claims(document: Document) -> Table:
-    """Published claims against what was measured here."""
+    """Published claims and what becomes of them, in short."""
     rows = [
         [
             Cell(item["source"], url=item["url"]),
-            item["date"],
             item["text"],
             item["published"],
-            item["measured"],
             words.status_cell(item["status"]),
-            "; ".join(item["reasons"]),
+            clean("; ".join(item["reasons"]), SHORT),
         ]
         for item in document["claims"]
     ]
-    columns = ["Source", "Date", "Claim", "Published", "Measured here", "Status", "Because"]
-    return make("Published claims", columns, rows)
+    return make("Published claims", ["Source", "Claim", "Published", "Status", "Because"], rows)
+
+
+def claims_in_full(document: Document) -> Table:
+    """Published claims with their dates, everything measured about them here, and every reason."""
+    rows = [
+        [f"{item['source']}: {item['text']}", item["date"], item["measured"], "; ".join(item["reasons"])]
+        for item in document["claims"]
+    ]
+    return make("Claims in full", ["Claim", "Date", "Measured here", "Because"], rows)
 
 
 def claim_differences(document: Document) -> Table:
@@ -344,7 +354,7 @@ def published(document: Document) -> Table:
         [
             Cell(item["source"], url=item["url"]),
             item["label"],
-            f"{units.significant(item['value'], 4)} {item['unit']}".strip(),
+            f"{item['value']:,.12g} {item['unit']}".strip(),
             item["note"],
         ]
         for item in document["published"]

@@ -204,11 +204,11 @@ class Builder:
         ):
             if made.rows:
                 blocks.append(to_html(made, caption=caption))
-        differences = present.claim_differences(self.document)
-        if differences.rows:
-            blocks.append(folded(differences.title, differences))
+        for made in (present.claims_in_full(self.document), present.claim_differences(self.document)):
+            if made.rows:
+                blocks.append(folded(made.title, made))
         blocks += [
-            f"<p>{html.escape(clean(item['source']))}, pending:</p>{command(item['pending'])}"
+            f"<p>Pending: {html.escape(clean(item['source']))}, {html.escape(clean(item['text']))}</p>{command(item['pending'])}"
             for item in self.document["claims"]
             if item["pending"]
         ]
