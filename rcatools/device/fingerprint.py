@@ -32,6 +32,7 @@ SETTINGS_PREFIXES = (
     "VLLM_",
     "OMP_NUM_THREADS",
 )
+HASHED_BYTES = 2**20
 SECRET_PARTS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
 
@@ -83,7 +84,7 @@ def rocm_version() -> str | None:
 
 
 def code_state(folder: Path) -> dict[str, Any]:
-    """Git commit, whether the tree is dirty, hash of the diff and number of untracked files.
+    """Git commit, whether the tree is dirty, hash of the diff, number and hash of untracked files.
 
     Outside a repository or without git the commit is that of RCATOOLS_COMMIT, marked as declared, or None
     with a reason. A hash over the library's own source files identifies the code in every case.
@@ -100,15 +101,42 @@ def code_state(folder: Path) -> dict[str, Any]:
                 "reason": "from RCATOOLS_COMMIT, no git here",
             }
         return {**state, "commit": None, "reason": "not a git checkout, or git is not installed"}
-    diff = _git(folder, "diff", "HEAD", "--binary") or ""
-    untracked = (_git(folder, "ls-files", "--others", "--exclude-standard") or "").splitlines()
+    diff = uncommitted_diff(folder)
+    untracked = untracked_files(folder)
     return {
         **state,
         "commit": commit.strip(),
-        "dirty": bool(diff.strip()),
-        "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff.strip() else None,
+        "dirty": diff is not None,
+        "diff_sha256": hashlib.sha256(diff.encode(errors="surrogateescape")).hexdigest() if diff else None,
         "untracked_files": len(untracked),
+        "untracked_sha256": files_hash(folder, untracked) if untracked else None,
     }
+
+
+def untracked_files(folder: Path) -> list[str]:
+    """Paths of files that git neither tracks nor ignores, sorted; empty without git."""
+    listed = _git(folder, "ls-files", "--others", "--exclude-standard", "-z") or ""
+    return sorted(filter(None, listed.split("\0")))
+
+
+def uncommitted_diff(folder: Path) -> str | None:
+    """The difference of tracked files to the commit, as text; None where there is none or no git."""
+    diff = _git(folder, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color") or ""
+    return diff if diff.strip() else None
+
+
+def files_hash(folder: Path, names: list[str]) -> str:
+    """SHA-256 over names, sizes and the first megabyte of each file's content."""
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(name.encode(errors="surrogateescape") + b"\0")
+        try:
+            with (folder / name).open("rb") as stream:
+                digest.update(str(os.fstat(stream.fileno()).st_size).encode() + b"\0")
+                digest.update(stream.read(HASHED_BYTES))
+        except OSError:
+            digest.update(b"unreadable")
+    return digest.hexdigest()
 
 
 def source_hash(package: Path) -> str:
@@ -122,7 +150,12 @@ def source_hash(package: Path) -> str:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=False
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

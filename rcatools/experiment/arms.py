@@ -70,6 +70,7 @@ class Arm:
         env: environment of its process.
         backends: where it makes sense.
         isolation: "any" or "spawn" (a fresh interpreter, for settings read when a library loads).
+        settings: what a workload other than "decode" is told; that workload checks the names.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Arm:
     env: dict[str, str] = field(default_factory=dict)
     backends: tuple[str, ...] = ("cuda", "rocm", "cpu")
     isolation: str = "any"
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON for the manifest; actions in their text form."""
@@ -223,7 +225,7 @@ def _parse_arm(item: dict[str, Any], where: str) -> Arm:
         raise InputError(f"{where}: an arm needs a name of letters, digits and underscores, got {name!r}")
     place = f"{where}, arm {name!r}"
     known = {"name", "role", "summary", "profile", "step", "kv", "capture", "scratch", "empty_cache", "env"}
-    known |= {"backends", "isolation", *STAGES}
+    known |= {"backends", "isolation", "settings", *STAGES}
     for key in item:
         if key not in known:
             raise UnknownNameError(f"key in {place}", key, known)

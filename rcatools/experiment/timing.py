@@ -46,8 +46,34 @@ class Stopwatch:
             function()
         return (time.perf_counter() - start) * 1e6 / repeats
 
-    def warm_up(self, function: Callable[[], Any], *, repeats: int) -> tuple[int, bool]:
-        """Call until the last three windows agree within 0.4 percent.
+    def cold_samples(self, function: Callable[[], Any], flush: Callable[[], Any], count: int) -> list[float]:
+        """``count`` readings of single calls in us, each after ``flush`` has emptied the cache.
+
+        The flush is not part of the time. On a GPU the device is kept busy while the calls are queued.
+        """
+        if not self.gpu:
+            values = []
+            for _ in range(count):
+                flush()
+                values.append(self._host_us(function, 1))
+            return values
+        cuda = self.torch.cuda
+        pairs = [tuple(cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(count)]
+        for start, end in pairs:
+            flush()
+            start.record()
+            function()
+            end.record()
+        cuda.synchronize()
+        return [float(start.elapsed_time(end)) * 1e3 for start, end in pairs]
+
+    def warm_up(
+        self, function: Callable[[], Any], *, repeats: int, agree: Callable[[bool], bool] = bool
+    ) -> tuple[int, bool]:
+        """Call until the times show no trend any more, or a limit is reached.
+
+        Args:
+            agree: turns this process's opinion into that of all ranks, which must stop together.
 
         Returns:
             The number of calls made, and whether the series became flat before the limit.
@@ -56,14 +82,20 @@ class Stopwatch:
         medians: list[float] = []
         for window in range(1, limit + 1):
             medians.append(float(np.median(self.samples(function, WARMUP_WINDOW, repeats))))
-            if flat(medians):
+            if agree(flat(medians)):
                 return window * WARMUP_WINDOW * repeats, True
         return limit * WARMUP_WINDOW * repeats, False
 
 
 def flat(medians: list[float], within: float = FLAT_WITHIN) -> bool:
-    """Whether the last three of at least four windows agree within a share and do not fall steadily."""
+    """Whether the last three of at least four windows agree within a share and show no steady fall.
+
+    A fall in each of the last three steps counts as steady once it adds up to half the share.
+    """
     if len(medians) < 4:
         return False
     last = medians[-3:]
+    falls = [a > b for a, b in itertools.pairwise(medians[-4:])]
+    if all(falls) and (medians[-4] - medians[-1]) / medians[-1] > within / 2:
+        return False
     return (max(last) - min(last)) / min(last) <= within
