@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SHORT = ("--blocks", "4", "-p", "samples=10", "--spawn-share", "0", "--inspect", "none")
+SHORT = ("--blocks", "4", "--budget-s", "12", "-p", "samples=10", "--spawn-share", "0", "--inspect", "none")
 SHORT_ARMS = ("off_again", "side")
 LIMIT_S = 120.0
 
