@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 from rcatools.cli import main
 from rcatools.recording import open_recording
-from rcatools.serving import commands, variants
+from rcatools.serving import commands, installation, variants
 from rcatools.serving.commands import Workload, shown
 from rcatools.serving.processes import Running, belonging_to, end_rest
 
@@ -283,11 +284,13 @@ def test_wrong_calls_are_one_line(vllm: Path, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_vllm_without_the_plugin_is_told_before_the_first_run(
-    vllm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    vllm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "site" / "rcatools_plugin-1.dist-info" / "entry_points.txt").unlink()
+    answer = dataclasses.replace(installation.inspect_vllm(str(vllm), {}), plugin=False)
+    monkeypatch.setattr(installation, "inspect_vllm", lambda *_: answer)
     assert record(vllm, tmp_path / "rec", "--arms", "side", "--blocks", "1") == 0
     assert "the plugin is not installed" in capsys.readouterr().err
+    assert open_recording(tmp_path / "rec").manifest.environment["plugin_installed"] is False
 
 
 def test_commands_carry_what_was_asked_for(tmp_path: Path) -> None:

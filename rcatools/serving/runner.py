@@ -16,6 +16,7 @@ import pandas as pd
 from rcatools.errors import InputError, RunError
 from rcatools.experiment.arms import Arm, Plan
 from rcatools.experiment.design import Run, schedule
+from rcatools.recording.capacity import confounds, estimates
 from rcatools.recording.reader import read_manifest
 from rcatools.recording.writer import (
     exclusive,
@@ -29,7 +30,6 @@ from rcatools.serving import variants
 from rcatools.serving.commands import Workload
 from rcatools.serving.installation import Installation
 from rcatools.serving.measure import Limits, make_run
-from rcatools.serving.memory_facts import confounds, estimates
 
 WORKLOAD = "vllm"
 RETRIED = ("killed", "hung")  # outcomes that say nothing about the arm; made again on --resume

@@ -67,9 +67,11 @@ def summary_lines(found: dict[str, Any]) -> list[str]:
     ]
     for arm in found["arms"]:
         speed = units.significant(arm["output_tokens_per_s"], 4)
-        blocks = f", {arm['kv_blocks']:,} KV blocks" if arm["kv_blocks"] is not None else ""
+        size = next(
+            (f", {arm[key]:,} KV {key[3:]}" for key in ("kv_blocks", "kv_tokens") if arm[key] is not None), ""
+        )
         lines.append(
-            f"  {arm['arm']}: {speed} output tokens/s (median of {arm['runs']} runs, {arm['failed']} failed){blocks}"
+            f"  {arm['arm']}: {speed} output tokens/s (median of {arm['runs']} runs, {arm['failed']} failed){size}"
         )
     idle = sorted(
         {str(arm["effect"]) for arm in found["arms"] if arm["effect"] and "nothing to patch" in arm["effect"]}
