@@ -1,6 +1,6 @@
 """What a vLLM server log says about memory: estimate, actual, KV cache, graphs, and whether profiling ran at all.
 
-Sizes are bytes. The log rounds them to 0.01 GiB (``RESOLUTION_BYTES``), so small differences cannot be read from it.
+Sizes are bytes. The log rounds them to 0.01 GiB, so small differences cannot be read from it.
 Every worker of a server logs its own numbers; they are kept apart by the process name that vLLM puts before a line.
 """
 
@@ -17,7 +17,6 @@ from rcatools.errors import UnsafeInputError
 MAX_LOG_BYTES = 512 * 2**20
 MAX_LINE = 20_000
 GIB = 2**30
-RESOLUTION_BYTES = round(0.01 * GIB)
 _NUMBER = r"(-?[0-9][0-9,]*(?:\.[0-9]+)?)"
 _WORKER = re.compile(r"\(([A-Za-z][\w-]*) pid=(\d+)\)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -70,6 +70,7 @@ def run_samples(results: Sequence[BenchResult], lengths: Lengths | None = None) 
         InputError: a latency result, and ``lengths`` do not say what it generated.
     """
     run = RunSamples()
+    run.notes += _uneven(results)
     lengths = lengths or Lengths()
     failed = 0
     known = False
@@ -122,6 +123,19 @@ def set_primary(run: RunSamples, load: str) -> None:
 def _load_order(load: str) -> tuple[float, str]:
     found = re.match(r"c(\d+)", load)
     return (float(found[1]) if found else float("inf"), load)
+
+
+def _uneven(results: Sequence[BenchResult]) -> list[str]:
+    """A note for each load whose results did different amounts of work."""
+    work: dict[str, set[float]] = {}
+    for result in results:
+        if result.kind == "serve" and "num_prompts" in result.setup:
+            work.setdefault(result.load, set()).add(float(result.setup["num_prompts"]))
+    return [
+        f"results at load {load} differ in their number of requests: {', '.join(f'{n:g}' for n in sorted(counts))}"
+        for load, counts in work.items()
+        if len(counts) > 1
+    ]
 
 
 def _add_latency(run: RunSamples, result: BenchResult, lengths: Lengths) -> None:

@@ -67,10 +67,14 @@ class BenchResult:
 
     @property
     def load(self) -> str:
-        """The load of a serving result as a short name: "c8", "r4", "c8r4", or "all" (everything at once)."""
+        """The load of a serving result as a short name: "c8", "r4", "c8r4", or "all" (everything at once).
+
+        A sweep's combination is appended where the load alone does not tell its combinations apart.
+        """
         concurrency, rate = (number(self.setup.get(key)) for key in ("max_concurrency", "request_rate"))
         text = f"c{concurrency:g}" if concurrency is not None else ""
-        return (text + (f"r{rate:g}" if rate is not None and math.isfinite(rate) else "")) or "all"
+        text += f"r{rate:g}" if rate is not None and math.isfinite(rate) else ""
+        return (text or "all") + (f".{self.setup['combination']}" if "combination" in self.setup else "")
 
 
 def read_results(path: Path) -> list[BenchResult]:

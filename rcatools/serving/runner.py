@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import pandas as pd
 from rcatools.errors import InputError, RunError
 from rcatools.experiment.arms import Arm, Plan
 from rcatools.experiment.design import Run, schedule
+from rcatools.recording.capacity import confounds, estimates
 from rcatools.recording.reader import read_manifest
 from rcatools.recording.writer import (
     exclusive,
@@ -28,7 +30,6 @@ from rcatools.serving import variants
 from rcatools.serving.commands import Workload
 from rcatools.serving.installation import Installation
 from rcatools.serving.measure import Limits, make_run
-from rcatools.serving.memory_facts import confounds, estimates
 
 WORKLOAD = "vllm"
 RETRIED = ("killed", "hung")  # outcomes that say nothing about the arm; made again on --resume
@@ -84,14 +85,13 @@ def record(plan: Plan, options: Options, vllm: Installation, progress: Progress)
         done = _finished(options.out)
         token = uuid.uuid4().hex
         state = "stopped"
-        begun = datetime.now(UTC)
+        begun = time.monotonic()
         try:
             for number, run in enumerate(runs):
                 if run.run in done:
                     continue
-                if options.budget_s is not None and run.block >= 0 and run.order == 0:
-                    if (datetime.now(UTC) - begun).total_seconds() >= options.budget_s:
-                        break
+                if _over_budget(run, options, time.monotonic() - begun):
+                    break
                 part = make_run(
                     run,
                     arms[run.arm].env,
@@ -246,6 +246,11 @@ def _finished(folder: Path) -> set[str]:
     file = folder / "runs.parquet"
     tabled = set(pd.read_parquet(file, columns=["run"])["run"]) if file.is_file() else set()
     return done | (tabled - set(parts))
+
+
+def _over_budget(run: Run, options: Options, elapsed_s: float) -> bool:
+    first_of_a_block = run.block >= 0 and run.order == 0
+    return options.budget_s is not None and first_of_a_block and elapsed_s >= options.budget_s
 
 
 def _whole_blocks(folder: Path, arms: Iterable[str]) -> bool:

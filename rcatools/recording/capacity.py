@@ -1,4 +1,4 @@
-"""Two results that stand beside the times: estimate against actual graph memory, and confounded arms.
+"""What stands beside the times of a serving recording: estimate against actual graph memory, and confounded arms.
 
 Both read the runs table of a recording (columns ``arm``, ``block``, ``outcome`` and facts that may be missing).
 """
@@ -11,8 +11,8 @@ from typing import Any
 import pandas as pd
 
 from rcatools import units
-from rcatools.serving.logs import RESOLUTION_BYTES
 
+LOG_RESOLUTION_BYTES = round(0.01 * 2**30)  # vLLM logs sizes as GiB with two decimals
 KV_FACTS = ("kv_blocks", "kv_tokens", "kv_bytes")
 SAME_IN_ALL = {
     "vllm_version": "the vLLM version",
@@ -95,9 +95,9 @@ def _estimate(arm: str, runs: pd.DataFrame) -> EstimateRow:
     middle = {name: both[name].median() for name in both.columns} if len(both) else {}
     low, high = middle.get("estimate"), middle.get("actual")
     difference = None if low is None or high is None else round(high - low)
-    if difference is not None and not exact and abs(difference) < RESOLUTION_BYTES:
+    if difference is not None and not exact and abs(difference) < LOG_RESOLUTION_BYTES:
         notes.append(
-            f"the log rounds to {units.byte_size(RESOLUTION_BYTES)}: the two are equal as far as it tells"
+            f"the log rounds to {units.byte_size(LOG_RESOLUTION_BYTES)}: the two are equal as far as it tells"
         )
     if low is not None and low <= 0:
         notes.append("nothing was set aside for graphs")
