@@ -13,7 +13,7 @@ from typing import Any
 
 from rcatools.batch.jobs import RESULT, Job
 from rcatools.errors import InputError, RcaError, RunError
-from rcatools.recording.writer import write_json
+from rcatools.files import write_json
 
 Outcome = dict[str, Any]
 MASKS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rcatools.errors import InputError
-from rcatools.recording.writer import sync_folder, write_json
+from rcatools.files import sync_folder, write_json
 
 STATES = ("pending", "running", "done", "failed", "lost")
 RESULT = "result.json"
