@@ -41,12 +41,14 @@ class Place:
         mask: the entry of the visibility mask that shows one card only, "" without a card.
         uuid: identity of the card where it is known.
         host: name of the machine.
+        node: the cluster's name for its part of the machine, "" outside a cluster.
     """
 
     backend: str = "none"
     mask: str = ""
     uuid: str = ""
     host: str = ""
+    node: str = ""
 
     def identity(self) -> tuple[str, str, str]:
         """What must stay the same inside one comparison."""

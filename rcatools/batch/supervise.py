@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +73,12 @@ def run_job(job: Job, place: Place, *, watch: int | None = None) -> int:
 
     Args:
         job: the job.
-        place: where it runs; the host is filled in.
+        place: where it runs; the host is filled in where it is missing.
         watch: file descriptor whose end means that nobody waits any more.
     """
     from rcatools.batch.processes import end_tagged
 
-    place = Place(place.backend, place.mask, place.uuid, host())
+    place = replace(place, host=place.host or host())
     with job.hold():
         settled = job.settled()
         if settled["state"] in {"done", "failed"}:
