@@ -89,8 +89,20 @@ class Updated:
     seconds: float
 
 
-def update(root: Path, *, workers: int | None = None, say: Callable[[str], None] = lambda text: None) -> Updated:
+def update(
+    root: Path,
+    store: Path | None = None,
+    *,
+    workers: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Updated:
     """Bring the store of a folder up to date.
+
+    Args:
+        root: folder that holds recordings, reports or sweeps.
+        store: where the tables go; None: STORE inside the folder.
+        workers: processes that read; None: one per core.
+        say: told what goes on.
 
     Raises:
         InputError: no such folder, or another update is running.
@@ -98,9 +110,10 @@ def update(root: Path, *, workers: int | None = None, say: Callable[[str], None]
     begun = time.monotonic()
     if not root.is_dir():
         raise InputError(f"no folder at {root}: give the folder that holds the recordings or sweeps")
-    with exclusive(root / STORE):
+    place = store or root / STORE
+    with exclusive(place):
         found = {(item.kind, item.path): item for item in walk(root)}
-        old = {name: _old_table(root, name) for name in SCHEMAS}
+        old = {name: _old_table(place, name) for name in SCHEMAS}
         known = _known(old)
         new = [item for key, item in found.items() if known.get(key) != item.stamp]
         gone = [key for key in known if key not in found]
@@ -112,7 +125,7 @@ def update(root: Path, *, workers: int | None = None, say: Callable[[str], None]
                 made = getattr(rows, name)
                 if made:
                     tables[name].append(pa.Table.from_pylist(made, schema=schema))
-        counts = _write(root / STORE, tables)
+        counts = _write(place, tables)
     return Updated(
         counts, len(new), len(found) - len(new), len(gone), round(time.monotonic() - begun, 2)
     )
@@ -219,9 +232,9 @@ def _generation(store: Path) -> int:
         return 0
 
 
-def _old_table(root: Path, name: str) -> pa.Table:
+def _old_table(store: Path, name: str) -> pa.Table:
     """A table of the store; empty where there is none, or an earlier library wrote another form."""
-    file = root / STORE / f"gen-{_generation(root / STORE)}" / f"{name}.parquet"
+    file = store / f"gen-{_generation(store)}" / f"{name}.parquet"
     try:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException):
@@ -229,25 +242,25 @@ def _old_table(root: Path, name: str) -> pa.Table:
     return table if table.schema.equals(SCHEMAS[name]) else SCHEMAS[name].empty_table()
 
 
-def open_store(root: Path) -> dict[str, pa.Table]:
-    """All tables of a folder's store.
+def open_store(store: Path) -> dict[str, pa.Table]:
+    """All tables of a store.
 
     Raises:
-        InputError: the folder was never indexed.
+        InputError: nothing was indexed there.
     """
-    if not _generation(root / STORE):
-        raise InputError(f"{root} has no index: run 'rcatools index {root}' first")
-    return {name: _old_table(root, name) for name in SCHEMAS}
+    if not _generation(store):
+        raise InputError(f"no index at {store}: run 'rcatools index FOLDER' first")
+    return {name: _old_table(store, name) for name in SCHEMAS}
 
 
-def query(root: Path, sql: str, limit: int = 100_000) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query(store: Path, sql: str, limit: int = 100_000) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Ask the store in SQL; returns column names and rows.
 
     The statement sees the six tables and nothing else: no file, no network, no extension.
 
     Raises:
         UnavailableError: DuckDB is not installed.
-        InputError: the folder was never indexed, or the statement is wrong.
+        InputError: nothing was indexed, or the statement is wrong.
     """
     try:
         import duckdb
@@ -255,7 +268,7 @@ def query(root: Path, sql: str, limit: int = 100_000) -> tuple[list[str], list[t
         raise UnavailableError(
             "questions in SQL need duckdb: 'pip install rcatools[fleet]'; the overview works without"
         ) from None
-    tables = open_store(root)
+    tables = open_store(store)
     connection = duckdb.connect(":memory:")
     try:
         for name, table in tables.items():
