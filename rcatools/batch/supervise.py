@@ -24,6 +24,7 @@ from typing import Any
 from rcatools.batch.jobs import RESULT, Job, Place, host, now
 from rcatools.errors import InputError
 
+GRACE_S = 15.0  # a kind that watches its own time gets so long to say what happened
 DONE, FAILED, WRONG, LOST = 0, 3, 2, 75
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MASKS = {
@@ -117,7 +118,7 @@ def _attempt(job: Job, number: int, place: Place, watch: int | None) -> tuple[st
             start_new_session=True,
         )
         try:
-            why = _wait(worker.pid, float(document["timeout_s"]), watch)
+            why = _wait(worker.pid, float(document["timeout_s"]) + GRACE_S, watch)
         finally:
             if worker.poll() is None:
                 worker.kill()
