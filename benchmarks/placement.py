@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rcatools.device.backend import choose_backend, describe, device_count, import_torch
 from rcatools.errors import RcaError, UnavailableError
-from rcatools.recording.writer import write_json
+from rcatools.files import write_json
 from rcatools.workload import placement
 
 SPANS = tuple(2**power for power in range(14, 35, 2))

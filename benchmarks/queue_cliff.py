@@ -24,7 +24,7 @@ from rcatools.device.backend import device_count, import_torch
 from rcatools.errors import InputError, RcaError, UnavailableError
 from rcatools.experiment.cliff import ACTS, SPECIAL, Condition, places_used, summarize, sweep
 from rcatools.experiment.prepare import probe_device
-from rcatools.recording.writer import write_json
+from rcatools.files import write_json
 
 WARM = ("linear_bias", "product", "norm")
 

@@ -14,10 +14,11 @@ import pytest
 from engine_support import drill, make
 
 from rcatools.errors import InputError, RunError
+from rcatools.files import StorageError, finite, write_bytes, write_json
 from rcatools.recording import conditions
 from rcatools.recording.reader import open_recording, read_manifest
 from rcatools.recording.schema import RUN_COLUMNS, SAMPLE_COLUMNS
-from rcatools.recording.writer import StorageError, count_blocks, finite, tables, write_bytes, write_json
+from rcatools.recording.writer import count_blocks, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 H200 = ROOT / "data" / "recordings" / "capture-stream-h200"

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from rcatools.errors import UnsafeInputError
+from rcatools.recording.capacity import confounds, estimates
 from rcatools.serving import logs
 from rcatools.serving.logs import GIB, parse_log, read_log
-from rcatools.recording.capacity import confounds, estimates
 
 REAL = Path(__file__).parent / "data" / "serving" / "latency_0.32.log"
 START = "(EngineCore_DP0 pid=10) INFO 09-16 12:00:00 [core.py:117] Initializing a V1 LLM engine (v0.26.0) with config: x"

@@ -59,7 +59,12 @@ def test_a_card_that_no_machine_has_is_refused() -> None:
 
 
 def test_vendors_of_accelerator_types() -> None:
-    assert [backend_of(name) for name in (AMD, "AMD-Radeon-R9", NVIDIA, "A100")] == ["rocm", "rocm", "cuda", "cuda"]
+    assert [backend_of(name) for name in (AMD, "AMD-Radeon-R9", NVIDIA, "A100")] == [
+        "rocm",
+        "rocm",
+        "cuda",
+        "cuda",
+    ]
 
 
 # --- with Ray -----------------------------------------------------------------------------------------
@@ -175,14 +180,19 @@ def test_ray_and_local_give_the_same_results(tmp_path: Path) -> None:
         said.append([(row["job"], row["state"], row["verdict"], row["error"]) for row in document["rows"]])
     assert said[0] == said[1]
     files = [
-        [(tmp_path / executor / "jobs" / job / "attempts" / "1" / "compare.json").read_text() for job, *_ in said[0][:3]]
+        [
+            (tmp_path / executor / "jobs" / job / "attempts" / "1" / "compare.json").read_text()
+            for job, *_ in said[0][:3]
+        ]
         for executor in ("local", "ray")
     ]
     assert files[0] == files[1]
 
 
 def test_without_ray_or_a_cluster_one_line_says_what_to_do(tmp_path: Path) -> None:
-    path = table(tmp_path, [{"kind": "compare", "table": comparison(tmp_path, "a.csv", 1.0), "baseline": "before"}])
+    path = table(
+        tmp_path, [{"kind": "compare", "table": comparison(tmp_path, "a.csv", 1.0), "baseline": "before"}]
+    )
     try:
         import ray  # noqa: F401
     except ImportError:

@@ -82,7 +82,7 @@ def _positive(parameters: Values, *names: str) -> None:
 
 def _check_report(parameters: Values, settings: Values) -> dict[str, Any]:
     from rcatools.batch.pipeline import NOTEBOOKS, RESERVED, notebook_path
-    from rcatools.report.evidence import inputs
+    from rcatools.report.inputs import inputs
 
     for name in settings:
         if name in RESERVED:

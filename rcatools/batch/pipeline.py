@@ -17,7 +17,7 @@ from rcatools.batch.folder import recording_name, report_folder
 from rcatools.batch.parameters import distribute, read_parameters
 from rcatools.batch.status import Status
 from rcatools.errors import InputError, RunError
-from rcatools.recording.writer import write_bytes, write_json
+from rcatools.files import write_bytes, write_json
 from rcatools.report import live
 from rcatools.report.inputs import Inputs, inputs
 from rcatools.report.locate import checkout, investigation_folder

@@ -17,7 +17,7 @@ from rcatools.experiment.arms import Arm
 from rcatools.experiment.ranks import ALONE, Group
 from rcatools.experiment.scenario import Scenario
 from rcatools.experiment.timing import Stopwatch
-from rcatools.recording.writer import write_bytes
+from rcatools.files import write_bytes
 from rcatools.workload.config import DecodeConfig
 from rcatools.workload.declared import flush_bytes
 from rcatools.workload.step import relative_error

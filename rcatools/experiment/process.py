@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rcatools.experiment import ranks, worker
-from rcatools.recording.writer import StorageError, part_path, write_json
+from rcatools.files import StorageError, write_json
+from rcatools.recording.writer import part_path
 
 Statuses = dict[int, int]
 

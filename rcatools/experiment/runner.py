@@ -22,6 +22,7 @@ from rcatools.experiment.design import INSPECTION_BLOCK
 from rcatools.experiment.prepare import Options, Prepared, now, prepare, task
 from rcatools.experiment.process import run_worker
 from rcatools.experiment.workloads import needs_torch
+from rcatools.files import write_json
 from rcatools.recording.writer import (
     clean_leftovers,
     exclusive,
@@ -30,7 +31,6 @@ from rcatools.recording.writer import (
     read_parts,
     read_tabled,
     samples_of,
-    write_json,
 )
 
 __all__ = ["Options", "record"]

@@ -22,7 +22,8 @@ from rcatools.device.backend import import_torch
 from rcatools.errors import RcaError
 from rcatools.experiment import ranks, workloads
 from rcatools.experiment.arms import Action, Arm
-from rcatools.recording.writer import StorageError, part_path, write_json
+from rcatools.files import StorageError, write_json
+from rcatools.recording.writer import part_path
 from rcatools.workload.config import DecodeConfig
 
 PR_SET_PDEATHSIG = 1

@@ -15,11 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from rcatools.errors import InputError
-from rcatools.files import StorageError as StorageError
-from rcatools.files import finite as finite
-from rcatools.files import sync_folder as sync_folder
-from rcatools.files import write_bytes as write_bytes
-from rcatools.files import write_json as write_json
+from rcatools.files import write_bytes, write_json
 from rcatools.recording.reader import file_sha256
 from rcatools.recording.schema import KERNEL_COLUMNS, QUIET, RUN_COLUMNS, SAMPLE_COLUMNS, SCHEMA, VERSION
 

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rcatools.recording.writer import write_bytes
+from rcatools.files import write_bytes
 
 _FIXED_TIME = (2020, 1, 1, 0, 0, 0)
 PATTERNS = ("notebooks/*.ipynb", "results/*.json", "evidence/*")

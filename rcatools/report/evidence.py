@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rcatools.errors import InputError, UnknownNameError
-from rcatools.recording.writer import write_json
+from rcatools.files import write_json
 from rcatools.report.inputs import Inputs
 from rcatools.report.locate import investigation_folder
 from rcatools.report.measured import Facts, Measured, harmless_text, load_measured

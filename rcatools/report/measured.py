@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from rcatools.recording.writer import write_bytes
+from rcatools.files import write_bytes
 from rcatools.report.safe import clean, without_persons
 
 COLUMNS: dict[str, tuple[str, ...]] = {

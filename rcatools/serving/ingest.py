@@ -17,7 +17,8 @@ from typing import Any
 from rcatools.errors import InputError
 from rcatools.experiment.arms import Plan
 from rcatools.experiment.worker import classify
-from rcatools.recording.writer import exclusive, finish, part_path, write_json, write_manifest
+from rcatools.files import write_json
+from rcatools.recording.writer import exclusive, finish, part_path, write_manifest
 from rcatools.serving.logs import LogFacts, read_log
 from rcatools.serving.metrics import Lengths, RunSamples, common_load, run_samples, set_primary
 from rcatools.serving.results import BenchResult, read_results

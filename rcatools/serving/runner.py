@@ -16,16 +16,10 @@ import pandas as pd
 from rcatools.errors import InputError, RunError
 from rcatools.experiment.arms import Arm, Plan
 from rcatools.experiment.design import Run, schedule
+from rcatools.files import write_json
 from rcatools.recording.capacity import confounds, estimates
 from rcatools.recording.reader import read_manifest
-from rcatools.recording.writer import (
-    exclusive,
-    finish,
-    part_path,
-    read_parts,
-    write_json,
-    write_manifest,
-)
+from rcatools.recording.writer import exclusive, finish, part_path, read_parts, write_manifest
 from rcatools.serving import variants
 from rcatools.serving.commands import Workload
 from rcatools.serving.installation import Installation
