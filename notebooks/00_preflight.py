@@ -26,7 +26,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, sections, session
+from rcatools.report import figures, present, provenance, sections, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -36,8 +36,8 @@ case = session.open_case(investigation, recordings, margin=margin, drop_arms=dro
 # Everything that could make another run differ from this one.
 
 # %%
-case.show(present.environment(case.document))
-case.show(present.recordings(case.document))
+case.show(provenance.environment(case.document))
+case.show(provenance.recordings(case.document))
 
 # %% [markdown]
 # ## The noise floor

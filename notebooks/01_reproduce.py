@@ -26,7 +26,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, session
+from rcatools.report import figures, present, provenance, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -53,7 +53,7 @@ case.show(present.arms(case.document))
 # Other machines, other software: shown beside what was measured here, never mixed with it.
 
 # %%
-case.show(present.published(case.document))
+case.show(provenance.published(case.document))
 
 # %% [markdown]
 # ## Answer

@@ -14,7 +14,7 @@
 # %% [markdown]
 # # Allocator
 #
-# **Question:** What does the allocator keep for the side stream, and who holds it?
+# **Question:** What does the allocator keep for each stream, and who holds it?
 #
 # At the end you know which bytes each stream holds when decode starts, which live block pins them, and whether `empty_cache` could return them.
 

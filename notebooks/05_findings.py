@@ -26,7 +26,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, session
+from rcatools.report import figures, present, provenance, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -72,8 +72,8 @@ case.show(present.observations(case.document))
 # What this recording says to numbers and causes published elsewhere, and where the environments differ.
 
 # %%
-case.show(present.claims(case.document))
-case.show(present.claim_differences(case.document))
+case.show(provenance.claims(case.document))
+case.show(provenance.claim_differences(case.document))
 
 # %% [markdown]
 # ## What was not tested
@@ -81,7 +81,7 @@ case.show(present.claim_differences(case.document))
 # Each question with the run that would answer it.
 
 # %%
-case.show(present.open_questions(case.document))
+case.show(provenance.open_questions(case.document))
 
 # %% [markdown]
 # ## Answer

@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 from rcatools.diagnosis.steps import StepFigures
+from rcatools.files import write_json
 from rcatools.recording import Manifest, Recording, open_recording
-from rcatools.recording.writer import finish, write_json
+from rcatools.recording.writer import finish
 
 WORLDS = ("kv_shrink", "placement", "cross_stream_wait", "queue_cliff", "spawn_lottery", "nothing")
 

@@ -11,8 +11,9 @@ import pytest
 
 from rcatools.diagnosis import judge, load_investigation
 from rcatools.diagnosis.records import ClaimStatus, Status
+from rcatools.files import write_json
 from rcatools.recording import Recording, open_recording
-from rcatools.recording.writer import finish, write_json
+from rcatools.recording.writer import finish
 
 YAML = """
 slug: tokenizer-threads

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "rcatools"
-BASE = {"errors", "units"}
+BASE = {"errors", "units", "files"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
+    "files": {"errors"},
     "device": BASE,
     "workload": BASE | {"device"},
     "recording": BASE,
@@ -23,9 +24,9 @@ ALLOWED: dict[str, set[str]] = {
     "report": BASE
     | {"device", "workload", "recording", "experiment", "stats", "trace", "memory", "diagnosis"},
     "serving": BASE | {"experiment", "recording", "stats", "device"},
-    "batch": BASE | {"report", "recording", "diagnosis", "stats"},
+    "batch": BASE | {"report", "device", "workload", "recording", "experiment", "diagnosis", "stats"},
 }
-RECORDER = ("errors", "units", "device", "workload", "recording", "experiment")
+RECORDER = ("errors", "units", "files", "device", "workload", "recording", "experiment")
 NOT_ON_A_GPU_CONTAINER = {
     "typer",
     "rich",

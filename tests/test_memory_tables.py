@@ -11,7 +11,7 @@ import pytest
 from rcatools.errors import InputError
 from rcatools.memory.diff import diff
 from rcatools.memory.intervention import agreement, apply_intervention, intervene, parse_change
-from rcatools.memory.ledger import ledger, pins
+from rcatools.memory.ledger import fitting_blocks, ledger, pins
 from rcatools.memory.owners import owner_by_frames, owners
 from rcatools.memory.peak import peak, timeline
 from rcatools.memory.read import load_snapshot, parse_snapshot
@@ -129,6 +129,16 @@ def test_expandable_granules_can_be_unmapped_around_a_live_block() -> None:
 def test_counters_that_disagree_are_noted() -> None:
     wrong = {**TWO_STREAMS[0], "allocated_size": 5}
     assert "counters_disagree" in {n.code for n in ledger(made(wrong)).notes}
+
+
+def test_blocks_that_would_hold_a_request_are_named_with_their_stream() -> None:
+    table = fitting_blocks(made(*TWO_STREAMS), 8 * MIB)
+    assert list(zip(table["stream"].tolist(), table["size"].tolist(), strict=True)) == [
+        (0, 8 * MIB),
+        (77, 32 * MIB),
+    ]
+    assert table["pool_id"].tolist() == [(0, 0), (0, 0)]
+    assert fitting_blocks(made(*TWO_STREAMS), 33 * MIB).empty
 
 
 # owners

@@ -142,6 +142,18 @@ def test_overflow_pools_are_used_in_the_order_of_the_version() -> None:
     assert found["2.11"] == ("spare", False)
 
 
+def test_an_active_mempool_counted_as_a_capture_before_2_13() -> None:
+    held = {}
+    for version in ("2.11", "2.13"):
+        w = Scenario(torch=version)
+        w.alloc("a", "30 MiB")
+        w.free("a")
+        with w.mempool("pool"):
+            w.empty_cache()
+        held[version] = w.summary()["reserved"]
+    assert held == {"2.11": 30 * MIB, "2.13": 0}
+
+
 def test_a_scenario_is_a_snapshot_like_any_other() -> None:
     w = side_stream_profile(prewarm=False, empty=True)
     snapshot = w.snapshot()

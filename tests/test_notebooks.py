@@ -16,6 +16,7 @@ import nbformat
 import papermill
 import pytest
 import synthetic_worlds as worlds
+import test_diagnosis_third as third
 from test_report_findings import ALLOWED
 from test_report_safe import github
 
@@ -169,9 +170,8 @@ def test_nothing_in_the_report_tells_where_it_was_made(report: dict[str, Any], r
 def test_the_bundle_holds_the_report(report: dict[str, Any]) -> None:
     with zipfile.ZipFile(report["out"] / "report.zip") as archive:
         names = set(archive.namelist())
-        assert names == {"findings.md", "report.html", "verdict.json", "status.json"} | {
-            f"notebooks/{name}.ipynb" for name in GENERAL
-        }
+        made = {str(file.relative_to(report["out"])) for file in report["out"].rglob("*") if file.is_file()}
+        assert names == made - {"report.zip", ".lock"}
         assert json.loads(archive.read("status.json"))["state"] == "done"
         assert archive.read("findings.md") == (report["out"] / "findings.md").read_bytes()
 
@@ -206,6 +206,29 @@ def test_a_second_report_sets_the_first_aside(
     assert result.answer == document.read(out)["answer"]
     assert (out / "previous" / "verdict.json").read_text() == first
     assert "side_gc" not in {item["arm"] for item in document.read(out)["arms"]}
+
+
+def test_an_investigation_of_ones_own_is_reported_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    (folder / "investigation.yaml").write_text(third.YAML)
+    (folder / "published.csv").write_text(
+        "id,source,url,label,value,unit,note\nslowdown,s,,four threads,1.5,ratio,\n"
+    )
+    (folder / "log.csv").write_text("what,us\nlookup,50\n")
+    third.write_recording(tmp_path / "measured")
+    monkeypatch.setattr(pipeline, "NOTEBOOKS", ("05_findings",))
+    options = pipeline.ReportOptions(
+        str(folder), tmp_path / "out", [str(tmp_path / "measured")], check_live=False
+    )
+    result = pipeline.run_report(options)
+    assert result.state == "done", result.failures
+    assert result.answer.endswith("because threads wait for each other.")
+    text = (tmp_path / "out" / "findings.md").read_text()
+    assert "Threads fight" in text
+    assert set(github(text).tags) <= ALLOWED
 
 
 def test_plain_papermill_runs_a_notebook_and_leaves_its_result(recording: Path, tmp_path: Path) -> None:

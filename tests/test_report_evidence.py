@@ -16,7 +16,8 @@ from rcatools.errors import InputError, UnknownNameError
 from rcatools.recording import open_recording
 from rcatools.report import document, evidence, locate
 from rcatools.report.inputs import inputs
-from rcatools.report.measured import load_measured, measure_tables
+from rcatools.report.measured import load_measured
+from rcatools.report.reading import measure_tables
 
 ARMS = ("off", "off_again", "side", "side_gc", "clear_blas", "current", "pad_untracked", "touch_stream",
         "plant_additive", "plant_multiplicative")  # fmt: skip

@@ -59,9 +59,18 @@ def test_every_part_an_issue_needs_is_there_in_order() -> None:
 
 def test_fix_table_tells_time_memory_output_and_verdict() -> None:
     row = cells(findings.render(sample_document()), "`side_gc`")
-    assert row[2] == "▲ slower"
+    assert row[2] == "▲&nbsp;slower"
     assert row[3] == "+5.0 % [+4.9 %, +5.1 %]"
     assert row[6:] == ["+76.00 MiB", "76.00 MiB", "equal"]
+
+
+def test_published_numbers_are_quoted_to_the_last_digit() -> None:
+    document = sample_document()
+    document["published"][0].update(value=79_691_776.0, unit="bytes")
+    document["published"].append({**document["published"][0], "value": -0.01, "unit": "%"})
+    text = findings.render(document)
+    assert "79,691,776 bytes" in text
+    assert "-0.01 %" in text
 
 
 def test_published_numbers_stand_apart_from_measured_ones() -> None:

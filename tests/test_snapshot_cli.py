@@ -56,6 +56,12 @@ def test_ledger(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["pins"][0]["stranded"] > 0
 
 
+def test_ledger_names_blocks_that_would_hold_a_request(capsys: pytest.CaptureFixture[str]) -> None:
+    document = run_json(capsys, "ledger", str(DATA / "streams4_before.pickle.gz"), "--request", "40 MiB")
+    assert {b["stream"] for b in document["fitting"]} - {0}
+    assert all(b["size"] >= 40 << 20 for b in document["fitting"])
+
+
 def test_owners(capsys: pytest.CaptureFixture[str]) -> None:
     document = run_json(capsys, "owners", str(DATA / "owner_lt_76.pickle.gz"))
     block = document["blocks"][0]

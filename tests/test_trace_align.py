@@ -46,7 +46,7 @@ def trace_of(path: Path, names: list[str]) -> Trace:
     return load_trace(write(path, chain([3.0] * len(names), names)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(a=st.lists(st.sampled_from(NAMES), min_size=1, max_size=14), b=st.lists(st.sampled_from(NAMES), min_size=1, max_size=14))  # fmt: skip
 def test_alignment_is_the_best_one_that_keeps_order(a: list[str], b: list[str]) -> None:
     import tempfile

@@ -138,7 +138,7 @@ def test_terms_by_hand(tmp_path: Path) -> None:
     assert found.total_delta_us == (57 + 5 * 2) - (45 + 4 * 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_terms_always_add_up(data: st.DataObject) -> None:
     import tempfile
@@ -183,8 +183,8 @@ def planted(
     [(1.0, 0.0, "additive"), (0.0, 0.2, "multiplicative"), (1.0, 0.2, "both"), (0.0, 0.0, "neither")],
 )
 def test_planted_change_is_read_from_traces(tmp_path: Path, cost: float, share: float, reading: str) -> None:
-    found = [planted(tmp_path, seed, cost, share) for seed in range(12)]
-    assert Counter(one.reading for one in found)[reading] >= 11
+    found = [planted(tmp_path, seed, cost, share) for seed in range(8)]
+    assert Counter(one.reading for one in found)[reading] >= 7
     assert all(one.fit.us_ci[0] <= cost <= one.fit.us_ci[1] for one in found[:6])
     assert all(one.comparable for one in found)
 

@@ -1,9 +1,9 @@
 // Cost of a kernel boundary inside a replayed graph, after k further streams have each run one tiny kernel.
 //
-//   nvcc -O2 -o queue_cliff queue_cliff.cu && ./queue_cliff
+//   nvcc -O2 -o queue_cliff queue_cliff.cu && ./queue_cliff [processes per condition] [most variants]
 //   hipcc -O2 -x hip -o queue_cliff queue_cliff.cu && ./queue_cliff      (not run on ROCm)
 //
-// Prints one JSON line per (variants, streams): microseconds per kernel of a linear graph of 1000 launches
+// Prints one JSON line per process (when the streams ran, variants, streams): microseconds per kernel of a linear graph of 1000 launches
 // that cycle through `variants` different kernels, median of 21 replays. Every pair runs in a process of
 // its own, because the effect belongs to the process.
 #include <algorithm>
@@ -77,16 +77,19 @@ static int measure(int variants, int streams, const char *when) {
 
 int main(int argc, char **argv) {
   if (argc == 4) return measure(std::atoi(argv[1]), std::atoi(argv[2]), argv[3]);
+  const int processes = argc > 1 ? std::atoi(argv[1]) : 1;
+  const int most_variants = argc > 2 ? std::atoi(argv[2]) : 16;
   const int variant_counts[] = {1, 4, 16};
-  for (const char *when : {"before", "after"})
-    for (int variants : variant_counts)
-      for (int streams = 0; streams <= 24; ++streams) {
-        std::fflush(stdout);
-        pid_t child = fork();
-        if (child == 0) std::exit(measure(variants, streams, when));
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (status != 0) return 1;
-      }
+  for (int process = 0; process < processes; ++process)
+    for (const char *when : {"before", "after"})
+      for (int variants : variant_counts)
+        for (int streams = 0; streams <= 24 && variants <= most_variants; ++streams) {
+          std::fflush(stdout);
+          pid_t child = fork();
+          if (child == 0) std::exit(measure(variants, streams, when));
+          int status = 0;
+          waitpid(child, &status, 0);
+          if (status != 0) return 1;
+        }
   return 0;
 }

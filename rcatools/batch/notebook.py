@@ -30,7 +30,7 @@ from traitlets.config import Config
 
 from rcatools.batch.parameters import check_values, read_notebook, read_parameters
 from rcatools.errors import InputError
-from rcatools.recording.writer import finite, write_bytes
+from rcatools.files import finite, write_bytes
 
 ENGINE = "rcatools"
 START_TIMEOUT_S = 90

@@ -6,6 +6,7 @@ runs beside it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from rcatools.batch.folder import recording_name, report_folder
 from rcatools.batch.parameters import distribute, read_parameters
 from rcatools.batch.status import Status
 from rcatools.errors import InputError, RunError, UnknownNameError
-from rcatools.recording.writer import write_bytes, write_json
+from rcatools.files import write_bytes, write_json
 from rcatools.report import live
 from rcatools.report.inputs import Inputs, inputs
 from rcatools.report.locate import checkout, investigation_folder, names_declared
@@ -150,6 +151,7 @@ def _run(plan: _Plan, folder: Path, status: Status, say: Say) -> ReportResult:
         if options.check_live and not options.live:
             say("live check: a few blocks on this machine")
             checking = pool.submit(_measure_short, options, folder)
+        _load_ahead()
         from rcatools.batch.run import run_notebooks
         from rcatools.report import bundle, livecheck
         from rcatools.report.evidence import FOLDER, gather
@@ -182,6 +184,12 @@ def _run(plan: _Plan, folder: Path, status: Status, say: Say) -> ReportResult:
     effect = evidence.document["effect"]
     verdict = effect["verdict"] if effect else None
     return ReportResult(folder, state, str(evidence.document["answer"]), verdict, failures)
+
+
+def _load_ahead() -> None:
+    """Import what judging and rendering need while the live check measures."""
+    for name in ("diagnosis", "report.reading", "report.page", "report.findings"):
+        importlib.import_module(f"rcatools.{name}")
 
 
 def _measure_all(options: ReportOptions, folder: Path, say: Say) -> Path:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rcatools.recording.writer import finite, write_json
+from rcatools.files import finite, write_json
 
 STATES = ("pending", "running", "done", "failed")
 

@@ -29,6 +29,7 @@ COMMANDS: dict[str, str] = {
     "serving": "Measure and read vLLM servers",
     "sweep": "Run many reports or recordings, one per table row",
     "index": "Index many recordings or reports for queries",
+    "bisect": "Name the first bad commit among noisy recordings",
     "findings": "Render findings.md again from a report folder",
 }
 

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Render and write."""
-    from rcatools.recording.writer import write_bytes
+    from rcatools.files import write_bytes
     from rcatools.report import document, findings
 
     if not 2000 <= args.limit <= findings.MAX_CHARACTERS:

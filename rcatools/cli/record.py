@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--spawn-share", type=float, help="share of blocks in fresh interpreters (0 to 1)")
     parser.add_argument(
+        "--ranks", type=int, default=1, help="processes per run, one per GPU, summing inside the step"
+    )
+    parser.add_argument(
+        "--stop-early",
+        nargs="?",
+        const="pocock",
+        choices=["pocock", "obrien-fleming"],
+        help="stop at a planned look once every suspect is decided (default bound: pocock)",
+    )
+    parser.add_argument("--looks", type=int, help="number of planned looks (default: the investigation's)")
+    parser.add_argument(
+        "--pilot",
+        type=int,
+        metavar="N",
+        help="record N blocks of the baseline and its repeat only, and say how many blocks are needed",
+    )
+    parser.add_argument(
+        "--effect", type=float, help="with --pilot: ratio minus one to be seen (default: margin)"
+    )
+    parser.add_argument(
         "--keep-diff",
         action="store_true",
         help="store uncommitted changes as text beside the manifest (read them first: they may hold secrets)",
@@ -56,50 +78,118 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record and say where the recording is."""
     from rcatools.experiment.arms import load_plan
-    from rcatools.experiment.runner import Options, record
+    from rcatools.experiment.runner import record
 
-    for name, value in (
-        ("--blocks", args.blocks),
-        ("--budget-s", args.budget_s),
-        ("--timeout-s", args.timeout_s),
-    ):
-        if value is not None and value <= 0:
-            raise InputError(f"{name} must be above 0, got {value}")
+    check_numbers(args)
     plan = load_plan(args.investigation)
-    options = Options(
-        out=args.out,
-        device=args.device,
-        arms=tuple(filter(None, args.arms.split(","))) if args.arms else None,
-        blocks=args.blocks,
-        budget_s=args.budget_s,
-        isolation=args.isolation,
-        seed=args.seed,
-        resume=args.resume,
-        parameters=pairs(args.p, "-p"),
-        timeout_s=args.timeout_s,
-        inspect={"all": None, "none": ()}.get(args.inspect, tuple(filter(None, args.inspect.split(",")))),
-        spawn_share=args.spawn_share,
-        env=pairs(args.env, "--env"),
-        keep_diff=args.keep_diff,
-        checkouts=tuple(args.checkout),
-        command="rcatools " + " ".join(shlex.quote(word) for word in command_words(sys.argv[1:])),
-    )
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    options = make_options(args, plan)
     try:
-        manifest = record(plan, options, progress_printer())
+        with stopped_like_ctrl_c(signal.SIGTERM, signal.SIGHUP):
+            manifest = record(plan, options, progress_printer())
     except KeyboardInterrupt:
-        print(f"rcatools: stopped; go on with --out {args.out} --resume", file=sys.stderr)
+        print(
+            f"rcatools: stopped, every finished run is kept; go on with the same command and --resume "
+            f"({args.out})",
+            file=sys.stderr,
+        )
         return 130
     for name in manifest.get("diffs", ()):
         print(
             f"rcatools: {args.out / name} holds uncommitted code: read it before you share the recording",
             file=sys.stderr,
         )
-    counts = manifest["counts"]
-    print(
-        f"{args.out}: {manifest['state']}, {counts['ok']} of {counts['planned']} runs ok, {counts['failed']} failed"
-    )
+    for line in summary(manifest, args.out):
+        print(line)
+    if args.pilot:
+        from rcatools.experiment import pilot
+        from rcatools.recording.reader import open_recording
+
+        arms = len(plan.choose(None, manifest["device"]["backend"]))
+        found = pilot.assess(
+            open_recording(args.out), effect=args.effect or plan.margin, planned=args.blocks or plan.blocks
+        )
+        print("\n".join(pilot.sentences(found, arms)))
     return 0
+
+
+@contextlib.contextmanager
+def stopped_like_ctrl_c(*signals: signal.Signals) -> Iterator[None]:
+    """Treat further signals as Ctrl-C while a recording is made."""
+    before = {name: signal.signal(name, lambda *_: signal.raise_signal(signal.SIGINT)) for name in signals}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def check_numbers(args: argparse.Namespace) -> None:
+    """Refuse numbers without a meaning before anything is started."""
+    for name in ("blocks", "budget_s", "timeout_s", "ranks", "looks", "pilot", "effect"):
+        value = getattr(args, name)
+        if value is not None and not value > 0:
+            raise InputError(f"--{name.replace('_', '-')} must be above 0, got {value}")
+    if args.spawn_share is not None and not 0 <= args.spawn_share <= 1:
+        raise InputError(f"--spawn-share must lie between 0 and 1, got {args.spawn_share}")
+    if args.pilot and (args.arms or args.stop_early):
+        raise InputError("--pilot chooses its arms and blocks itself: leave out --arms and --stop-early")
+    if args.pilot is not None and args.pilot < 3:
+        raise InputError(f"--pilot needs 3 blocks or more, got {args.pilot}")
+
+
+def make_options(args: argparse.Namespace, plan: Any) -> Any:
+    """The recorder's options from the command line."""
+    from rcatools.experiment.pilot import pilot_arms
+    from rcatools.experiment.prepare import Options
+
+    arms = tuple(filter(None, args.arms.split(","))) if args.arms else None
+    inspect = {"all": None, "none": ()}.get(args.inspect, tuple(filter(None, args.inspect.split(","))))
+    return Options(
+        out=args.out,
+        device=args.device,
+        arms=pilot_arms(plan) if args.pilot else arms,
+        blocks=args.pilot or args.blocks,
+        budget_s=args.budget_s,
+        isolation=args.isolation,
+        seed=args.seed,
+        resume=args.resume,
+        parameters=pairs(args.p, "-p"),
+        timeout_s=args.timeout_s,
+        inspect=() if args.pilot else inspect,
+        spawn_share=args.spawn_share,
+        env=pairs(args.env, "--env"),
+        ranks=args.ranks,
+        stop_early=args.stop_early,
+        looks=args.looks,
+        keep_diff=args.keep_diff,
+        checkouts=tuple(args.checkout),
+        command="rcatools " + " ".join(shlex.quote(word) for word in command_words(sys.argv[1:])),
+    )
+
+
+def summary(manifest: dict[str, Any], out: Path) -> list[str]:
+    """What was recorded, why it ended, and what a reader of it must know."""
+    counts = manifest["counts"]
+    lines = [
+        f"{out}: {manifest['state']}, {counts['ok']} of {counts['planned']} runs ok, {counts['failed']} failed, "
+        f"{counts['blocks_whole']} of {manifest['design']['blocks']} planned blocks whole"
+        f" (ended by {manifest['stopped_by']})"
+    ]
+    for name, text in (
+        ("throttled", "ran under reduced clocks; they are kept and marked"),
+        ("shared_device", "had other processes on the device"),
+        ("damaged_parts", "had a damaged result, set aside in parts/damaged and made again with --resume"),
+    ):
+        if counts.get(name):
+            lines.append(f"  {counts[name]} runs {text}")
+    for row in manifest.get("looks", ()):
+        ratio = "n/a" if row["ratio"] is None else f"{row['ratio']:.4f}"
+        p = "n/a" if row["p_value"] is None else f"{row['p_value']:.2g}"
+        lines.append(
+            f"  look after {row['blocks']} blocks, {row['arm']}: ratio {ratio}, p {p} "
+            f"(needed {row['p_needed']:.4f}): {row['decision']}"
+        )
+    return lines
 
 
 def pairs(items: list[str], option: str) -> dict[str, str]:

@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="variable in force where the snapshot was made, such as CUBLASLT_WORKSPACE_SIZE=77824 (owners, diff)",
     )
     parser.add_argument(
+        "--request", metavar="SIZE", help="ledger: list unused blocks that would hold SIZE, such as '2 GiB'"
+    )
+    parser.add_argument(
         "--resized", metavar="FILE", help="owners: the same program with another workspace size"
     )
     parser.add_argument(
@@ -87,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             )
     environment = _environment(args.env)
     if args.action == "ledger":
-        return _show(args, *_ledger(snapshots[0], args.device))
+        return _show(args, *_ledger(snapshots[0], args))
     if args.action == "owners":
         return _show(args, *_owners(snapshots[0], args, environment))
     if args.action == "replay":
@@ -125,11 +128,20 @@ def _show(args: argparse.Namespace, document: dict[str, Any], tables: list[tuple
     return 0
 
 
-def _ledger(snapshot: Snapshot, device: int | None) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-    from rcatools.memory.document import ledger_document, ledger_table
+def _ledger(snapshot: Snapshot, args: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    from rcatools.memory.document import fitting_records, ledger_document, ledger_table
 
-    document = ledger_document(snapshot, device)
-    return document, ledger_table(snapshot, device)
+    document, tables = ledger_document(snapshot, args.device), ledger_table(snapshot, args.device)
+    if args.request is not None:
+        from rcatools.memory.ledger import fitting_blocks
+        from rcatools.memory.whatif import parse_size
+
+        fitting = fitting_blocks(snapshot, parse_size(args.request))
+        if args.device is not None:
+            fitting = fitting[fitting["device"] == args.device]
+        document["fitting"] = fitting_records(fitting)
+        tables.append((f"unused blocks that would hold {args.request}", fitting))
+    return document, tables
 
 
 def _owners(

@@ -17,6 +17,7 @@ from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.verdicts import judge_hypotheses, judge_links
 from rcatools.errors import InputError
 from rcatools.recording import Recording
+from rcatools.recording.capacity import confounds
 
 
 def judge(
@@ -136,6 +137,8 @@ def _warnings(case: Case) -> tuple[str, ...]:
             found.append(
                 f"{recording.name} declared a margin of {declared:g} before its first run; this verdict uses {case.margin:g}"
             )
+        if str(recording.manifest.workload.get("name", "")).startswith("vllm"):
+            found += [item.text for item in confounds(recording.timed_runs(), case.baseline)]
         unknown = sorted(set(recording.manifest.arm_names) - set(case.spec.arms))
         if unknown:
             found.append(f"{recording.name} has arms the investigation does not know: {', '.join(unknown)}")

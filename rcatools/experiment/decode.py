@@ -7,15 +7,19 @@ import json
 import pickle
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rcatools.device import clocks
+from rcatools.device.backend import describe
 from rcatools.experiment.arms import Arm
+from rcatools.experiment.ranks import ALONE, Group
 from rcatools.experiment.scenario import Scenario
 from rcatools.experiment.timing import Stopwatch
-from rcatools.recording.writer import write_bytes
+from rcatools.files import write_bytes
 from rcatools.workload.config import DecodeConfig
+from rcatools.workload.declared import flush_bytes
 from rcatools.workload.step import relative_error
 
 KERNEL_SAMPLES = 10
@@ -26,19 +30,20 @@ HISTORY_ENTRIES = 400_000
 TOLERANCE = {"bfloat16": 0.05, "float16": 0.01, "float32": 1e-4}
 
 
-def timed_run(torch: Any, backend: str, config: DecodeConfig, arm: Arm, uuid: str | None) -> dict[str, Any]:
-    """Time one arm.
+def timed_run(
+    torch: Any, backend: str, config: DecodeConfig, arm: Arm, uuid: str | None, *, group: Group = ALONE
+) -> dict[str, Any]:
+    """Time one arm; the numbers of the last timed step are compared with float64 afterwards.
 
     Returns:
         {"samples": {"step_us": [...]}, "kernels": {name: [us, ...]}, "facts": {...}}; "boundary_us" (GPU only)
-        is the price of one kernel boundary; "kernels" are
-        times per launch of each kernel in a graph of its own with the operands of all layers in turn.
+        is the price of one kernel boundary; "kernels" are times per launch of each kernel alone.
     """
     scenario = Scenario(torch, backend, config, arm)
     scenario.start()
-    watch = Stopwatch(torch, gpu=scenario.on_gpu)
+    watch = Stopwatch(torch, gpu=scenario.on_gpu, wall=group.size > 1)
     monitor = clocks.DeviceMonitor(backend, uuid)
-    warmed, flat = watch.warm_up(scenario.replay, repeats=1)
+    warmed, flat = watch.warm_up(scenario.replay, repeats=1, agree=lambda flag: group.all_agree(torch, flag))
     readings = [monitor.read()]
     hold_wait(scenario)
     if arm.capture == "eager" and scenario.on_gpu:
@@ -46,15 +51,24 @@ def timed_run(torch: Any, backend: str, config: DecodeConfig, arm: Arm, uuid: st
     else:
         values = watch.samples(scenario.replay, config.samples, config.steps_per_sample)
     readings.append(monitor.read())
-    facts = scenario.facts | clocks.summarize(readings)
+    facts = clocks.summarize(readings) | {"clock": watch.clock_name, "flush_bytes": None}
     facts |= {"warmup_steps": warmed, "warmup_flat": flat, "load_1m": clocks.host_load()}
     scenario.synchronize()
-    facts["output_sha256"] = scenario.step.output_hash()
     samples = {"step_us": values}
     if scenario.on_gpu:
         samples["boundary_us"] = boundary_samples(scenario, watch)
+    facts |= output_facts(scenario)
     kernels = kernel_samples(scenario, watch)
-    return {"samples": samples, "kernels": kernels, "facts": facts}
+    return {"samples": samples, "kernels": kernels, "facts": facts | scenario.facts}
+
+
+def output_facts(scenario: Scenario) -> dict[str, Any]:
+    """Hash of the last step's output, its relative error against float64 and what the number format allows."""
+    return {
+        "output_sha256": scenario.step.output_hash(),
+        "output_rel_error": relative_error(scenario.step),
+        "output_tolerance": TOLERANCE[scenario.config.dtype],
+    }
 
 
 def boundary_samples(scenario: Scenario, watch: Stopwatch) -> list[float]:
@@ -105,7 +119,7 @@ def hold_wait(scenario: Scenario) -> None:
 
 
 def kernel_samples(scenario: Scenario, watch: Stopwatch) -> dict[str, list[float]]:
-    """Microseconds per launch of each kernel, alone in a graph over all layers (eager on the CPU)."""
+    """Microseconds per launch of each kernel: over all layers back to back, or each after a cache flush."""
     step, layers = scenario.step, scenario.config.layers
     qkv = step.qkv_linear(0)
     update = step.out_linear(0)
@@ -118,21 +132,35 @@ def kernel_samples(scenario: Scenario, watch: Stopwatch) -> dict[str, list[float
         "kv_gather": (lambda i: step.kv_gather(i, qkv), every),
         "out_linear": (step.out_linear, every),
         "add_allreduce": (lambda _: step.add_allreduce(step.hidden_in, update), every),
-        "expert_gemm": (step.expert_gemm, experts),
     }
+    if experts:
+        cases["expert_gemm"] = (step.expert_gemm, experts)
     if scenario.on_gpu:
         cases["kv_merge"] = (lambda _: step.kv_merge(), every)
     result = {}
+    flush = cache_flush(scenario) if scenario.config.cache == "cold" else None
     for name, (launch, indices) in cases.items():
 
         def body(launch: Callable[[int], Any] = launch, indices: range = indices) -> None:
             for index in indices:
                 launch(index)
 
+        if flush is not None:
+            launch(0)
+            result[name] = watch.cold_samples(partial(launch, 0), flush, KERNEL_SAMPLES)
+            continue
         run = isolated_graph(scenario, body) if scenario.on_gpu else body
         watch.samples(run, 3, 1)
         result[name] = [value / len(indices) for value in watch.samples(run, KERNEL_SAMPLES, 1)]
     return result
+
+
+def cache_flush(scenario: Scenario) -> Callable[[], Any]:
+    """A function that writes random-valued memory of at least twice the last-level cache."""
+    size = flush_bytes(describe(scenario.backend, scenario.torch).last_level_cache_bytes)
+    buffer = scenario.torch.randint(-128, 127, (size,), dtype=scenario.torch.int8, device=scenario.device)
+    scenario.facts["flush_bytes"] = size
+    return lambda: buffer.add_(1)
 
 
 def isolated_graph(scenario: Scenario, body: Any) -> Any:
@@ -144,12 +172,20 @@ def isolated_graph(scenario: Scenario, body: Any) -> Any:
 
 
 def inspection_run(
-    torch: Any, backend: str, config: DecodeConfig, arm: Arm, folder: Path, *, frames: str = "python"
+    torch: Any,
+    backend: str,
+    config: DecodeConfig,
+    arm: Arm,
+    folder: Path,
+    *,
+    frames: str = "python",
+    write: bool = True,
 ) -> dict[str, Any]:
     """Go through the start-up once more, untimed, and keep what was seen.
 
     Writes ``snapshots/<arm>.pickle.gz`` (allocator state and its complete history) and
-    ``traces/<arm>.json.gz`` (five steps under the profiler), and compares the output with float64.
+    ``traces/<arm>.json.gz`` (five steps under the profiler) unless ``write`` is off, and compares the output
+    with float64.
     """
     on_gpu = backend != "cpu"
     if on_gpu:
@@ -161,16 +197,16 @@ def inspection_run(
     if on_gpu:
         snapshot = gzip.compress(pickle.dumps(torch.cuda.memory._snapshot(), protocol=4), 6, mtime=0)
         torch.cuda.memory._record_memory_history(enabled=None)
-        write_bytes(folder / "snapshots" / f"{arm.name}.pickle.gz", snapshot)
+        if write:
+            write_bytes(folder / "snapshots" / f"{arm.name}.pickle.gz", snapshot)
     for _ in range(10):
         scenario.replay()
     scenario.synchronize()
     facts = dict(scenario.facts)
-    write_bytes(folder / "traces" / f"{arm.name}.json.gz", traced_steps(torch, scenario))
-    facts["output_sha256"] = scenario.step.output_hash()
-    facts["output_rel_error"] = relative_error(scenario.step)
-    facts["output_tolerance"] = TOLERANCE[config.dtype]
-    return {"samples": {}, "kernels": {}, "facts": facts}
+    trace = traced_steps(torch, scenario)
+    if write:
+        write_bytes(folder / "traces" / f"{arm.name}.json.gz", trace)
+    return {"samples": {}, "kernels": {}, "facts": facts | output_facts(scenario)}
 
 
 def traced_steps(torch: Any, scenario: Scenario) -> bytes:

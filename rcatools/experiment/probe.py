@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from rcatools.device import ceilings
-from rcatools.device.backend import choose_backend, describe, import_torch
+from rcatools.device.backend import choose_backend, describe, device_count, import_torch
 from rcatools.errors import RcaError
 
 
@@ -33,6 +33,7 @@ def main() -> int:
         torch = import_torch()
         backend = choose_backend(requested, torch)
         device = describe(backend, torch).as_dict()
+        device["count"] = device_count(torch) if backend != "cpu" else None
         kernel = read_kernel(torch) if backend != "cpu" else None
         device["ceilings"] = ceilings.measure(torch, backend, read_kernel=kernel)
         device["ceilings"] |= {"datasheet": ceilings.datasheet(device["name"])}

@@ -20,9 +20,10 @@ from typing import Any
 import pandas as pd
 
 from rcatools.errors import InputError
+from rcatools.files import write_bytes
 from rcatools.recording.reader import file_sha256
 from rcatools.recording.schema import RUN_COLUMNS, SAMPLE_COLUMNS
-from rcatools.recording.writer import write_bytes, write_manifest, write_table
+from rcatools.recording.writer import write_manifest, write_table
 from rcatools.workload.vime.product import BLOCK_K, CHUNK_K, QWEN3_8B_TP4
 
 FORMAT = "rcatools-decode-matmul-2"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rcatools.device.fingerprint import code_state, uncommitted_diff
 from rcatools.errors import InputError
-from rcatools.recording.writer import write_bytes
+from rcatools.files import write_bytes
 
 DIFF_FOLDER = "diffs"
 LARGEST_DIFF = 4 * 2**20

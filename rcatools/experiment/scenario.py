@@ -203,7 +203,9 @@ class Scenario:
         the cache, which is an arm here.
         """
         graph = self.torch.cuda.CUDAGraph()
-        graph.capture_begin(pool) if pool is not None else graph.capture_begin()
+        # With a collective inside, the communicator's own threads may call the runtime during the capture.
+        mode = "thread_local" if self.step.world > 1 else "global"
+        graph.capture_begin(pool, capture_error_mode=mode)
         try:
             (body or self.step.run)()
         finally:

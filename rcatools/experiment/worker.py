@@ -20,19 +20,27 @@ from typing import Any
 
 from rcatools.device.backend import import_torch
 from rcatools.errors import RcaError
+from rcatools.experiment import ranks, workloads
 from rcatools.experiment.arms import Action, Arm
-from rcatools.recording.writer import part_path, write_json
+from rcatools.files import StorageError, write_json
+from rcatools.recording.writer import part_path
 from rcatools.workload.config import DecodeConfig
 
 PR_SET_PDEATHSIG = 1
+EXIT_STORAGE = 74  # sysexits.h: EX_IOERR
+EXIT_RANK_FAILED = 3
 
 
 def execute(task: dict[str, Any]) -> dict[str, Any]:
-    """Measure one task and return its part document; never raises for a failed measurement.
+    """Measure one task and return its part document; a failed measurement is an outcome, not an exception.
 
     Args:
         task: "run", "arm" (the arm's declaration), "block", "order", "isolation", "backend", "uuid",
-            "config", "folder", "workload", "frames".
+            "config", "folder", "workload", "frames", and "rank", "ranks", "meeting" where several
+            processes measure together.
+
+    Raises:
+        StorageError: the recording's disk is full, which says nothing about the arm.
     """
     started = time.monotonic()
     part: dict[str, Any] = {key: task[key] for key in ("run", "block", "order", "isolation")}
@@ -40,6 +48,9 @@ def execute(task: dict[str, Any]) -> dict[str, Any]:
     part |= {"outcome": "ok", "reason": None, "samples": {}, "kernels": {}, "facts": {}}
     try:
         part |= _measure(task)
+        part["outcome"], part["reason"] = judge_numbers(part["facts"])
+    except StorageError:
+        raise
     except Exception as error:
         part["outcome"], part["reason"] = classify(error)
         traceback.print_exc()
@@ -50,26 +61,38 @@ def execute(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measure(task: dict[str, Any]) -> dict[str, Any]:
+    name = task["workload"]
+    if not workloads.needs_torch(name):
+        return workloads.run_workload(None, task)
     torch = import_torch()
     backend, folder = task["backend"], Path(task["folder"])
     clean = prove_clean(torch, backend)
     if backend == "cpu":
         torch.set_num_threads(1)
-    arm = arm_from_dict(task["arm"])
-    if task["workload"] != "decode":
-        from rcatools.experiment.workloads import run_workload
-
-        result = run_workload(torch, task)
+    if name != "decode":
+        result = workloads.run_workload(torch, task)
     else:
         from rcatools.experiment import decode
 
-        config = DecodeConfig(**task["config"])
-        if task["block"] < 0:
-            result = decode.inspection_run(torch, backend, config, arm, folder, frames=task["frames"])
-        else:
-            result = decode.timed_run(torch, backend, config, arm, task.get("uuid"))
+        config, arm = DecodeConfig(**task["config"]), arm_from_dict(task["arm"])
+        with ranks.together(torch, task) as group:
+            if task["block"] < 0:
+                result = decode.inspection_run(
+                    torch, backend, config, arm, folder, frames=task["frames"], write=group.rank == 0
+                )
+            else:
+                result = decode.timed_run(torch, backend, config, arm, task.get("uuid"), group=group)
+            result["facts"] |= group.facts(torch)
     result["facts"]["parent_had_context"] = not clean
     return result
+
+
+def judge_numbers(facts: dict[str, Any]) -> tuple[str, str | None]:
+    """The outcome a run deserves by its numbers: "mismatch" where the output leaves its tolerance."""
+    error, tolerance = facts.get("output_rel_error"), facts.get("output_tolerance")
+    if error is None or tolerance is None or error <= tolerance:
+        return "ok", None
+    return "mismatch", f"output differs from float64 by {error:.3g} (relative), {tolerance:.3g} is allowed"
 
 
 def prove_clean(torch: Any, backend: str) -> bool:
@@ -117,25 +140,41 @@ def arm_from_dict(document: dict[str, Any]) -> Arm:
     return Arm(**plain, actions=actions, backends=tuple(document.get("backends", ())))
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Ask the kernel to end this process when its parent ends, and ignore the terminal's Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os._exit(EXIT_RANK_FAILED)
 
 
-def run_and_write(task: dict[str, Any]) -> None:
-    """Execute a task and write its part; the part appears whole or not at all."""
-    part = execute(task)
-    write_json(part_path(Path(task["folder"]), task["run"]), part)
+def run_and_write(task: dict[str, Any]) -> int:
+    """Execute a task and write its part, whole or not at all; returns the exit code."""
+    try:
+        part = execute(task)
+        write_json(result_path(task), part)
+    except StorageError as error:
+        print(error, file=sys.stderr, flush=True)
+        return EXIT_STORAGE
+    return EXIT_RANK_FAILED if task.get("ranks", 1) > 1 and part["outcome"] not in {"ok", "mismatch"} else 0
+
+
+def result_path(task: dict[str, Any]) -> Path:
+    """Where this process leaves its result: the run's part, or one file per rank."""
+    if task.get("ranks", 1) == 1:
+        return part_path(Path(task["folder"]), task["run"])
+    return ranks.result_path(Path(task["folder"]), task["run"], task["rank"])
 
 
 def main() -> int:
     """Entry point of a spawned worker."""
-    die_with_parent()
-    run_and_write(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    task = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    die_with_parent(task["parent"])
+    code = run_and_write(task)
     sys.stdout.flush()
-    os._exit(0)  # the part is written: tearing down a device context of tens of GB only costs time
+    os._exit(code)  # the part is written: tearing down a device context of tens of GB only costs time
 
 
 if __name__ == "__main__":

@@ -7,13 +7,31 @@ from typing import Any
 
 from rcatools.errors import UnknownNameError
 
-# name -> module with ``run(torch, task) -> {"samples", "kernels", "facts"}``
-WORKLOADS: dict[str, str] = {"vime": "rcatools.workload.vime.bench"}
+# name -> module with ``run(torch, task) -> {"samples", "kernels", "facts"}``. A module that says
+# ``NEEDS_TORCH = False`` is given None and runs where torch is not installed.
+WORKLOADS: dict[str, str] = {"drill": "rcatools.experiment.drill", "vime": "rcatools.workload.vime.bench"}
+
+
+def needs_torch(name: str) -> bool:
+    """Whether a workload measures with torch.
+
+    Raises:
+        UnknownNameError: no such workload.
+    """
+    return name == "decode" or bool(getattr(_module(name), "NEEDS_TORCH", True))
+
+
+def several_ranks(name: str) -> bool:
+    """Whether a workload can run as several processes (a module says ``SEVERAL_RANKS = True``)."""
+    return name == "decode" or bool(getattr(_module(name), "SEVERAL_RANKS", False))
 
 
 def run_workload(torch: Any, task: dict[str, Any]) -> dict[str, Any]:
     """Run one task of a registered workload; the result has the form of ``decode.timed_run``."""
-    name = task["workload"]
+    return dict(_module(task["workload"]).run(torch, task))
+
+
+def _module(name: str) -> Any:
     if name not in WORKLOADS:
         raise UnknownNameError("workload", name, {"decode", *WORKLOADS})
-    return dict(importlib.import_module(WORKLOADS[name]).run(torch, task))
+    return importlib.import_module(WORKLOADS[name])

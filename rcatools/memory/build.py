@@ -216,6 +216,13 @@ def _limits(snapshot: Snapshot, rows: _SegmentRows, unknown: Counter[str]) -> li
         notes.append(
             Note("no_segments", "the snapshot holds no segment: nothing was reserved when it was made")
         )
+    if len(snapshot.segments) and not snapshot.settings:
+        notes.append(
+            Note(
+                "settings_unknown",
+                "the file does not state the allocator's settings: a replay assumes the default ones",
+            )
+        )
     if rows.without_pool:
         notes.append(
             Note(
@@ -266,7 +273,7 @@ def _history_notes(history: Any) -> list[Note]:
     why = (
         "the event ring overflowed and older events are lost"
         if history.overflowed
-        else "the recording started after memory was in use"
+        else "the history does not reach back to an empty allocator: it began later or its ring overflowed"
     )
     return [
         Note(

@@ -114,6 +114,11 @@ def _pins(snapshot: Snapshot, device: int | None) -> list[dict[str, Any]]:
     return rows
 
 
+def fitting_records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of ``fitting_blocks``."""
+    return _records(table, ("device", "stream", "pool_id", "size_class", "address", "size", "state"))
+
+
 def _activity(snapshot: Snapshot, device: int | None) -> list[dict[str, Any]]:
     table = stream_activity(snapshot)
     if device is not None:

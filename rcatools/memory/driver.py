@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rcatools.memory.expandable import find_room, map_front, reserve
-from rcatools.memory.heap import FREE, UNMAPPED, Block, BlockPool
+from rcatools.memory.expandable import find_room, map_front, reserve, trim
+from rcatools.memory.heap import UNMAPPED, Block, BlockPool, Segment
 from rcatools.memory.repair import describe, doubt, expected_block, move_to_private, uncertain
 from rcatools.memory.snapshot import DEFAULT_POOL
 from rcatools.memory.start import CODE
@@ -39,7 +39,7 @@ def driver_alloc(engine: Engine, index: int) -> int:
     _clear(engine, index, address, size)
     if request is None:
         engine.heap.add_segment(address, size, stream, pool)
-        engine.unverifiable["request_unknown"] += 1
+        engine.unsure(index, "request_unknown")
         return index + 1
     want = engine.rounded(request)
     private = _check_miss(engine, index, pool, stream, want, may_be_private=known is None)
@@ -50,10 +50,10 @@ def driver_alloc(engine: Engine, index: int) -> int:
     block = engine.heap.add_segment(address, size, stream, pool)
     if private:
         move_to_private(engine, block.segment)
-        engine.unverifiable["pool_not_recorded"] += 1
+        engine.unsure(index + 1, "pool_not_recorded")
     if block.size < want:
         engine.lost.add(address)
-        engine.unverifiable["state_lost"] += 1
+        engine.unsure(index + 1, "state_lost")
     else:
         engine.heap.take(block, want, request)
     return index + 2
@@ -63,22 +63,18 @@ def _event(engine: Engine, index: int) -> tuple[int, int, int]:
     return int(engine.address[index]), int(engine.size[index]), int(engine.stream[index])
 
 
-def _clear(engine: Engine, index: int, address: int, size: int) -> None:
+def _clear(engine: Engine, index: int, address: int, size: int, own: Segment | None = None) -> None:
     """Make room where new driver memory overlaps memory that should still be held (lost release events)."""
-    heap = engine.heap
-    old = heap.segments.get(address)
-    if old is None or old.expandable:
+    if own is None:
+        trim(engine.heap, address)
+    old = [s for s in engine.heap.overlapping(address, size) if s is not own]
+    if not old:
         return
     engine.segments_exact = False
-    engine.mismatch(
-        index, "an address that is not in use", f"{size} bytes at a segment that was not released"
-    )
-    for block in list(heap.chain(old)):
-        if block.state == FREE:
-            heap.remove(block)
-        del heap.blocks[block.address]
-    del heap.segments[address]
-    heap.reserved -= old.size
+    found = f"{size} bytes over {len(old)} segments that were not released"
+    engine.mismatch(index, "addresses that are not in use", found)
+    for segment in old:
+        engine.lost.update(engine.heap.evict(segment))
 
 
 def _check_miss(
@@ -91,13 +87,13 @@ def _check_miss(
     if choice is None:
         return False
     if may_be_private:
-        engine.unverifiable["pool_not_recorded"] += 1
+        engine.unsure(index, "pool_not_recorded")
         return True
     choice, _ = expected_block(engine, pool, stream, want, None)
     if choice is None:
-        engine.unverifiable["pool_not_recorded"] += 1
+        engine.unsure(index, "pool_not_recorded")
     elif uncertain(engine, choice):
-        engine.unverifiable["size_before_recording"] += 1
+        engine.unsure(index, "size_before_recording")
     else:
         engine.segments_exact = False
         doubt(engine, pool)
@@ -119,13 +115,14 @@ def map_run(engine: Engine, index: int) -> int:
     request = int(engine.size[end]) if follows else None
     known = engine.pools.get(index)
     if request is None:
-        _force_maps(engine, recorded, stream, recorded[0][1] % engine.rules.large_buffer != 0)
-        engine.unverifiable["request_unknown"] += end - index
+        _force_maps(engine, index, recorded)
+        for number in range(index, end):
+            engine.unsure(number, "request_unknown")
         return end
     want = engine.rounded(request)
     pool = heap.pool(known or DEFAULT_POOL)[0 if want <= engine.rules.small_size else 1]
     _check_miss(engine, index, pool, stream, want, may_be_private=False)
-    block, planned = _expand(engine, pool, stream, want, recorded[0][0])
+    block, planned = _expand(engine, index, pool, stream, want)
     if planned != recorded or block.address != int(engine.address[end]):
         engine.segments_exact = False
         engine.mismatch(index, f"maps {planned}", f"maps {recorded}", end - index)
@@ -134,25 +131,34 @@ def map_run(engine: Engine, index: int) -> int:
 
 
 def _expand(
-    engine: Engine, pool: BlockPool, stream: int, want: int, base: int
+    engine: Engine, index: int, pool: BlockPool, stream: int, want: int
 ) -> tuple[Block, list[tuple[int, int]]]:
-    heap = engine.heap
-    block = find_room(heap, pool, stream, want) or reserve(heap, pool, stream, base)
+    heap, base = engine.heap, int(engine.address[index])
+    block = find_room(heap, pool, stream, want)
+    if block is None:
+        _clear(engine, index, base, want)
+        block = reserve(heap, pool, stream, base)
     planned: list[tuple[int, int]] = []
     grown = 0 if block.state == UNMAPPED else block.size
     while grown < want:
         target = block if block.state == UNMAPPED else block.next
         assert target is not None
-        block, address, mapped = map_front(heap, target, min(want - grown, target.size))
+        wanted = min(want - grown, target.size)
+        _clear(engine, index, target.address, wanted, own=target.segment)
+        block, address, mapped = map_front(heap, target, wanted)
         planned.append((address, mapped))
         grown = block.size
     return block, planned
 
 
-def _force_maps(engine: Engine, recorded: list[tuple[int, int]], stream: int, small: bool) -> None:
+def _force_maps(engine: Engine, index: int, recorded: list[tuple[int, int]]) -> None:
+    """Follow mapped ranges whose request is not in the file."""
+    small = recorded[0][1] % engine.rules.large_buffer != 0
     pool = engine.heap.pool(DEFAULT_POOL)[0 if small else 1]
     for address, size in recorded:
         block = engine.heap.blocks.get(address)
         if block is None or block.state != UNMAPPED:
-            block = reserve(engine.heap, pool, stream, address)
-        map_front(engine.heap, block, size)
+            _clear(engine, index, address, size)
+            block = reserve(engine.heap, pool, int(engine.stream[index]), address)
+        _clear(engine, index, address, size, own=block.segment)
+        map_front(engine.heap, block, max(size, 1))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rcatools.memory.driver import driver_alloc, map_run
-from rcatools.memory.heap import FREE, PENDING, USED
+from rcatools.memory.heap import FREE, PENDING, USED, ContradictionError, Heap
 from rcatools.memory.oom_state import OomState
 from rcatools.memory.releases import release_run
 from rcatools.memory.repair import odd_alloc, odd_completion, odd_request, out_of_memory
@@ -59,12 +59,15 @@ class Engine:
     """State of a replay: the heap, the event columns and the counts.
 
     Attributes:
+        walked: number of events that were looked at.
         unknown: segments whose pool the file does not state; they are taken for the default pool until an
             event contradicts that.
         inferred: segments for which an event did.
         assumed: blocks from before the recording whose size is the smallest possible one.
         doubted: private pools in which an event was not reproduced.
         ooms: what was cached at each out-of-memory event.
+        position: number of the event that is being looked at.
+        contradiction: why the walk ended before the last event, None if it did not.
         lost: addresses of blocks that could not be placed after a mismatch.
     """
 
@@ -73,7 +76,11 @@ class Engine:
     ) -> None:
         self.rules = rules
         self.start = start_state(snapshot, device, rules)
-        self.heap, self.assumed, self.outside = build_heap(self.start, rules, DEFAULT_POOL)
+        self.contradiction: ContradictionError | None = None
+        try:
+            self.heap, self.assumed = build_heap(self.start, rules, DEFAULT_POOL)
+        except ContradictionError as error:
+            self.heap, self.assumed, self.contradiction = Heap(rules), set(), error
         for pool in unsplit_pools:
             for part in self.heap.pool(pool):
                 part.no_split = True
@@ -85,9 +92,11 @@ class Engine:
             events[c].to_numpy() for c in ("action", "address", "size", "stream")
         )
         self.pools = _pool_hints(snapshot, device, events)
-        self.unverifiable: Counter[str] = Counter()
         self.mismatches: list[Mismatch] = []
-        self.wrong = 0
+        self.walked = self.n
+        self._wrong: set[int] = set()
+        self._unsure: dict[int, str] = {}
+        self.position = 0
         self.doubted: set[PoolId] = set()
         self.segments_exact = True
         self.unknown = {s.address for s in self.start.segments if s.pool is None}
@@ -106,13 +115,42 @@ class Engine:
         return want
 
     def mismatch(self, index: int, expected: str, recorded: str, count: int = 1) -> None:
-        """Count an event as not reproduced."""
-        self.wrong += count
+        """Note that events from ``index`` on are not reproduced."""
+        self._wrong.update(range(index, index + count))
         if len(self.mismatches) < _KEPT_MISMATCHES:
             self.mismatches.append(Mismatch(index, ACTIONS[self.action[index]], expected, recorded))
 
+    def unsure(self, index: int, reason: str) -> None:
+        """Note that an event cannot be checked; ``reason`` is a key of UNVERIFIABLE."""
+        self._unsure.setdefault(index, reason)
+
+    @property
+    def wrong(self) -> int:
+        """Number of events that are not reproduced."""
+        return len(self._wrong)
+
+    @property
+    def unverifiable(self) -> dict[str, int]:
+        """Number of events that cannot be checked, by reason; an event that is wrong is not among them."""
+        counts = Counter(r for i, r in self._unsure.items() if i not in self._wrong and i < self.walked)
+        counts["state_lost"] += sum(1 for i in range(self.walked, self.n) if i not in self._wrong)
+        return dict(sorted((+counts).items()))
+
     def run(self) -> None:
-        """Walk through the history."""
+        """Walk through the history, up to an event that contradicts what came before."""
+        if self.contradiction is None:
+            try:
+                self._walk()
+                return
+            except ContradictionError as error:
+                self.contradiction = error
+        self.segments_exact = False
+        if self.n:
+            at = min(self.position, self.n - 1)
+            self.mismatch(at, "an event that can follow the ones before it", str(self.contradiction))
+            self.walked = at + 1
+
+    def _walk(self) -> None:
         heap, blocks, rounded = self.heap, self.heap.blocks, self._rounded
         find, take, complete, request_free = heap.find, heap.take, heap.complete, heap.request_free
         small_size, inferred, count_calls = self.rules.small_size, self.inferred, self.count_calls
@@ -123,6 +161,7 @@ class Engine:
             for index, (action, address, size, stream) in enumerate(zip(*columns, strict=True), base):
                 if index < resume:
                     continue
+                self.position = index
                 if action == ALLOC:
                     want = rounded.get(size) or self.rounded(size)
                     block = blocks.get(address)
@@ -133,7 +172,7 @@ class Engine:
                         if pool.small is (want <= small_size) and find(pool, stream, want) is block:
                             take(block, want, size)
                             if inferred and block.segment.address in inferred:
-                                self.unverifiable["pool_not_recorded"] += 1
+                                self.unsure(index, "pool_not_recorded")
                             continue
                     odd_alloc(self, index, address, size, stream)
                 elif action == DONE:
@@ -160,7 +199,7 @@ class Engine:
                     if size != heap.allocated + heap.pending:
                         self.mismatch(index, f"{heap.allocated + heap.pending} bytes active", f"{size} bytes")
                 else:
-                    self.unverifiable["not_an_allocator_event"] += 1
+                    self.unsure(index, "not_an_allocator_event")
 
 
 def _pool_hints(snapshot: Snapshot, device: int, events: Any) -> dict[int, PoolId]:

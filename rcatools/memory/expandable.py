@@ -32,12 +32,34 @@ def find_room(heap: Heap, pool: BlockPool, stream: int, size: int) -> Block | No
 
 def reserve(heap: Heap, pool: BlockPool, stream: int, address: int) -> Block:
     """A new, wholly unmapped address range."""
-    segment = Segment(address, RANGE, stream, pool, granule_of(heap, pool))
-    heap.segments[address] = segment
-    block = heap.blocks[address] = Block(address, RANGE, segment)
+    segment = Segment(address, reach(heap, address), stream, pool, granule_of(heap, pool))
+    heap.register(segment)
+    block = heap.enter(Block(address, segment.size, segment))
     block.state = UNMAPPED
     remember_unmapped(block)
     return block
+
+
+def reach(heap: Heap, address: int) -> int:
+    """How far a range that starts at an address can go: to the next segment."""
+    above = heap.next_base(address)
+    return RANGE if above is None else min(RANGE, above - address)
+
+
+def trim(heap: Heap, address: int) -> None:
+    """Shorten reserved ranges that were assumed to reach over an address where other memory now starts."""
+    for segment in list(heap.reaching(address)):
+        if not segment.expandable:
+            return
+        last = next((b for b in heap.chain(segment) if b.next is None), None)
+        if last is None or last.state != UNMAPPED or last.address + last.size <= address:
+            continue
+        if address > last.address:
+            last.size = address - last.address
+        elif last.address == address and last.prev is not None:
+            forget_unmapped(last)
+            last.prev.next = None
+            del heap.blocks[address]
 
 
 def map_front(heap: Heap, block: Block, size: int) -> tuple[Block, int, int]:
@@ -100,7 +122,7 @@ def _merge_unmapped(heap: Heap, block: Block) -> None:
         del heap.blocks[behind.address]
     if block.whole:  # the whole range is unmapped: it is given up
         del heap.blocks[block.address]
-        del heap.segments[block.segment.address]
+        heap.unregister(block.segment)
     else:
         remember_unmapped(block)
 

@@ -20,6 +20,10 @@ MASK = (1 << SHIFT) - 1
 """A free list orders blocks by size, then address, as one integer: ``size << SHIFT | address``."""
 
 
+class ContradictionError(Exception):
+    """A history asks for memory that is in use: it cannot have happened as it is written."""
+
+
 class BlockPool:
     """The free blocks of one pool and size class, kept apart per stream."""
 
@@ -89,6 +93,7 @@ class Heap:
         self.rules = rules
         self.blocks: dict[int, Block] = {}
         self.segments: dict[int, Segment] = {}
+        self._bases: list[int] = []
         self.pools: dict[PoolId, tuple[BlockPool, BlockPool]] = {}
         self.pool(DEFAULT_POOL)
         self.reserved = self.allocated = self.pending = self.requested = 0
@@ -179,8 +184,19 @@ class Heap:
             rest.next.prev = rest
         block.next = rest
         block.size = size
-        self.blocks[rest.address] = rest
+        self.enter(rest)
         return rest
+
+    def enter(self, block: Block) -> Block:
+        """Make a block known by its address.
+
+        Raises:
+            ContradictionError: another block starts there, which only a damaged history can ask for.
+        """
+        if block.address in self.blocks:
+            raise ContradictionError(f"two blocks start at {block.address:#x}")
+        self.blocks[block.address] = block
+        return block
 
     # giving back
 
@@ -238,8 +254,8 @@ class Heap:
     def add_segment(self, address: int, size: int, stream: int, pool: BlockPool) -> Block:
         """New driver memory as one free block."""
         segment = Segment(address, size, stream, pool)
-        self.segments[address] = segment
-        block = self.blocks[address] = Block(address, size, segment)
+        self.register(segment)
+        block = self.enter(Block(address, size, segment))
         self.insert(block)
         self.grow(size)
         return block
@@ -257,8 +273,39 @@ class Heap:
         assert not block.segment.expandable
         self.remove(block)
         del self.blocks[block.address]
-        del self.segments[block.segment.address]
+        self.unregister(block.segment)
         self.reserved -= block.size
+
+    def register(self, segment: Segment) -> None:
+        """Enter a segment into the index by address."""
+        self.segments[segment.address] = segment
+        insort(self._bases, segment.address)
+
+    def unregister(self, segment: Segment) -> None:
+        """Take a segment out of the index."""
+        del self.segments[segment.address]
+        del self._bases[bisect_left(self._bases, segment.address)]
+
+    def evict(self, segment: Segment) -> list[int]:
+        """Forget a segment whatever is in it; returns the addresses of blocks that were not free."""
+        held = []
+        for block in list(self.chain(segment)):
+            if block.state == FREE:
+                self.remove(block)
+            elif block.state == UNMAPPED:
+                block.pool.unmapped[block.stream].remove(block.address)
+            else:
+                held.append(block.address)
+                self.requested -= block.requested
+                if block.state == USED:
+                    self.allocated -= block.size
+                else:
+                    self.pending -= block.size
+            if block.state != UNMAPPED:
+                self.reserved -= block.size
+            del self.blocks[block.address]
+        self.unregister(segment)
+        return held
 
     # views
 
@@ -271,14 +318,41 @@ class Heap:
 
     def block_at(self, address: int) -> Block | None:
         """The mapped block that an address lies in, None outside all segments."""
-        bases = sorted(self.segments)
-        for base in reversed(bases[: bisect_right(bases, address)]):
-            for block in self.chain(self.segments[base]):
-                if block.address <= address < block.address + block.size:
-                    return block if block.state != UNMAPPED else None
-            if not self.segments[base].expandable:
-                return None
+        for segment in self.reaching(address):
+            for block in self.chain(segment):
+                if block.address <= address < block.address + block.size and block.state != UNMAPPED:
+                    return block
         return None
+
+    def next_base(self, address: int) -> int | None:
+        """The lowest address above another one at which a segment starts."""
+        index = bisect_right(self._bases, address)
+        return self._bases[index] if index < len(self._bases) else None
+
+    def overlapping(self, address: int, size: int) -> list[Segment]:
+        """Segments with mapped memory in a range of addresses."""
+        out = [s for s in self.reaching(address) if self._mapped_end(s) > address]
+        index = bisect_right(self._bases, address)
+        while index < len(self._bases) and self._bases[index] < address + size:
+            out.append(self.segments[self._bases[index]])
+            index += 1
+        return out
+
+    def reaching(self, address: int) -> Iterator[Segment]:
+        """Segments that start at or before an address, nearest first, up to one that cannot reach further."""
+        index = bisect_right(self._bases, address) - 1
+        while index >= 0:
+            segment = self.segments[self._bases[index]]
+            yield segment
+            if not segment.expandable:
+                return
+            index -= 1
+
+    def _mapped_end(self, segment: Segment) -> int:
+        if not segment.expandable:
+            return segment.address + segment.size
+        ends = [b.address + b.size for b in self.chain(segment) if b.state != UNMAPPED]
+        return ends[-1] if ends else segment.address
 
     def releasable(self, pool: BlockPool) -> list[Block]:
         """Wholly free, non-expandable segments of a pool in the order in which they are released."""

@@ -7,6 +7,10 @@ import pandas as pd
 
 from rcatools.memory.snapshot import ACTIONS, INACTIVE, DeviceHistory
 
+MIN_EVENTS = 10
+"""Files made with the recorder off can hold a stray event or two; with fewer than this and no allocation among
+them, the history counts as not recorded."""
+
 _CODE = {name: code for code, name in enumerate(ACTIONS)}
 
 
@@ -49,7 +53,7 @@ def _summary(
     return DeviceHistory(
         device=device,
         events=len(events),
-        recorded=bool(allocs.any()) or (len(owned) == 0 and len(events) > 0),
+        recorded=bool(allocs.any()) or len(events) >= MIN_EVENTS,
         overflowed=flag,
         complete=bool(allocs.any())
         and not flag

@@ -197,6 +197,26 @@ def _grouped(per_segment: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return out
 
 
+def fitting_blocks(snapshot: Snapshot, nbytes: int) -> pd.DataFrame:
+    """Unused blocks that would hold a request, and so which stream or pool kept it from being satisfied.
+
+    Args:
+        snapshot: the snapshot, such as one taken at an out-of-memory error.
+        nbytes: the request in bytes.
+
+    Returns:
+        One row per block of at least that size, smallest first: ``device``, ``stream``, ``pool_id``,
+        ``size_class``, ``address``, ``size``, ``state`` (unused or waiting for another stream).
+    """
+    blocks = snapshot.blocks
+    large = blocks[(blocks["state"] != ALLOCATED) & (blocks["size"] >= nbytes)].sort_values(
+        "size", kind="stable"
+    )
+    own = large["segment"].to_numpy()
+    columns = {c: snapshot.segments[c].to_numpy()[own] for c in ("device", "stream", "pool_id", "size_class")}
+    return pd.DataFrame({**columns, **{c: large[c].to_numpy() for c in ("address", "size", "state")}})
+
+
 def pins(snapshot: Snapshot) -> pd.DataFrame:
     """The live blocks of every segment with stranded bytes: what keeps ``empty_cache`` from freeing it.
 

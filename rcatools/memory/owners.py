@@ -97,13 +97,15 @@ def owners(snapshot: Snapshot, environment: Mapping[str, str] | None = None) -> 
     """
     stranded = ledger(snapshot).segments["stranded"].to_numpy()
     sizes = known_sizes(environment)
-    by_stack = {-1: None} | {i: owner_by_frames(snapshot.stack(i)) for i in range(len(snapshot.stacks))}
+    by_stack: dict[int, tuple[str, str] | None] = {}
     segments = snapshot.segments
     device, stream, pool = (segments[c].tolist() for c in ("device", "stream", "pool_id"))
     live = snapshot.blocks[snapshot.blocks["state"] != INACTIVE]
     columns = ("segment", "address", "size", "requested_size", "stack")
     out = []
     for where, address, size, requested, stack in zip(*(live[c].tolist() for c in columns), strict=True):
+        if stack not in by_stack:
+            by_stack[stack] = owner_by_frames(snapshot.stack(stack))
         owner, basis, confidence, reason = _judge(by_stack[stack], requested or size, pool[where], sizes)
         out.append(
             BlockOwner(

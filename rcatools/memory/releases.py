@@ -43,13 +43,13 @@ def release_run(engine: Engine, index: int) -> int:
         for prefix in prefixes:
             moved = _explain(engine, recorded, prefix, may_move)
             if moved is not None:
-                _accept(engine, recorded, moved)
+                _accept(engine, index, recorded, moved)
                 return end
     engine.segments_exact = False
     planned = [f"{action} {address:#x}" for action, address, _, _ in plan_default(engine.heap)[:5]]
     found = f"{len(recorded)} releases from {recorded[0][1]:#x}"
     engine.mismatch(index, ", ".join(planned) or "nothing to release", found, len(recorded))
-    _force(engine, recorded)
+    _follow(engine, recorded)
     return end
 
 
@@ -153,16 +153,16 @@ def _are_private(engine: Engine, recorded: list[Released], moved: set[int]) -> b
     return True
 
 
-def _accept(engine: Engine, recorded: list[Released], moved: list[int]) -> None:
+def _accept(engine: Engine, index: int, recorded: list[Released], moved: list[int]) -> None:
     for address in moved:
         move_to_private(engine, engine.heap.blocks[address].segment)
-    private = sum(1 for r in recorded if r[1] in engine.inferred)
-    if private:
-        engine.unverifiable["pool_not_recorded"] += private
-    apply_release(engine.heap, recorded)
+    for number, entry in enumerate(recorded, index):
+        if entry[1] in engine.inferred:
+            engine.unsure(number, "pool_not_recorded")
+    _follow(engine, recorded)
 
 
-def _force(engine: Engine, recorded: list[Released]) -> None:
+def _follow(engine: Engine, recorded: list[Released]) -> None:
     """Follow the file where the model can."""
     for entry in recorded:
         block = engine.heap.block_at(entry[1])

@@ -87,11 +87,11 @@ def odd_alloc(engine: Engine, index: int, address: int, size: int, stream: int) 
         choice, moved = heap.find(block.pool, stream, want), True
     if choice is block and block.pool.small is (want <= engine.rules.small_size):
         if moved:
-            engine.unverifiable["pool_not_recorded"] += 1
+            engine.unsure(index, "pool_not_recorded")
     elif index == 0 and block.whole and block.size == engine.rules.driver_size(want):
-        engine.unverifiable["began_before_recording"] += 1  # its driver request was the event before
+        engine.unsure(index, "began_before_recording")  # its driver request was the event before
     elif uncertain(engine, choice) or uncertain(engine, block):
-        engine.unverifiable["size_before_recording"] += 1
+        engine.unsure(index, "size_before_recording")
     else:
         doubt(engine, block.pool)
         engine.mismatch(index, describe(choice), describe(block))
@@ -112,7 +112,7 @@ def _shift_start(engine: Engine, address: int) -> Block | None:
     del heap.blocks[around.address]
     around.address += step
     around.size -= step
-    heap.blocks[around.address] = around
+    heap.enter(around)
     heap.insert(around)
     before.size += step
     if before.state == USED:
@@ -127,7 +127,7 @@ def _unplaced(engine: Engine, index: int, address: int, size: int, want: int) ->
     around = engine.heap.block_at(address)
     engine.lost.add(address)
     if around is None:
-        engine.unverifiable["outside_segments"] += 1
+        engine.unsure(index, "outside_segments")
         return
     engine.mismatch(
         index, "a free block of the stream at this address", f"{size} bytes inside {describe(around)}"
@@ -169,9 +169,9 @@ def odd_completion(engine: Engine, index: int, address: int, size: int) -> None:
 
 def _unknown_free(engine: Engine, index: int, address: int, expected: str) -> None:
     if address in engine.lost:
-        engine.unverifiable["state_lost"] += 1
+        engine.unsure(index, "state_lost")
     elif engine.heap.block_at(address) is None:
-        engine.unverifiable["outside_segments"] += 1
+        engine.unsure(index, "outside_segments")
     else:
         block = engine.heap.blocks.get(address)
         state = {FREE: "free", PENDING: "waiting", None: "unknown"}.get(
@@ -190,8 +190,8 @@ def out_of_memory(engine: Engine, index: int, want: int, stream: int) -> None:
     if choice is None and not moved:
         return
     if moved or len(engine.heap.pools) > 1:
-        engine.unverifiable["pool_not_recorded"] += 1
+        engine.unsure(index, "pool_not_recorded")
     elif uncertain(engine, choice):
-        engine.unverifiable["size_before_recording"] += 1
+        engine.unsure(index, "size_before_recording")
     else:
         engine.mismatch(index, describe(choice), "out of memory")

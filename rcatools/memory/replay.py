@@ -114,14 +114,15 @@ def replay(snapshot: Snapshot, device: int | None = None, *, rules: Rules | None
     engine = _best_run(snapshot, device, chosen)
     heap = engine.heap
     difference = end_state_difference(heap, snapshot, device)
-    checked = engine.n - sum(engine.unverifiable.values())
+    unverifiable = engine.unverifiable
+    checked = engine.n - sum(unverifiable.values())
     recorded = snapshot.history(device).recorded
     return Replay(
         device=device,
         events=engine.n,
         checked=checked,
         exact=checked - engine.wrong,
-        unverifiable=dict(sorted(engine.unverifiable.items())),
+        unverifiable=unverifiable,
         mismatches=tuple(engine.mismatches),
         segment_sequence_exact=engine.segments_exact,
         end_state_exact=difference is None,

@@ -40,6 +40,8 @@ class Rules:
         expandable: whether new memory comes from expandable segments.
         overflow_first: use pools marked ``use_on_oom`` before giving anything back to the driver
             (torch 2.11 and later) rather than after everything else failed.
+        mempool_is_capture: an active MemPool has the effects of a graph capture: frees that wait for other
+            streams are not looked at and the default pools are not released (before torch 2.13).
         version: what the rules were chosen for, for the reader.
     """
 
@@ -55,6 +57,7 @@ class Rules:
     gc_threshold: float = 0.0
     expandable: bool = False
     overflow_first: bool = True
+    mempool_is_capture: bool = True
     version: str = "2.11"
 
     def round_size(self, nbytes: int) -> int:
@@ -170,12 +173,16 @@ def _divisions(value: str) -> tuple[int, ...]:
 def rules_for_version(version: str) -> Rules:
     """The default rules of a torch version such as "2.9.1" or "2.11.0+cu130"; unknown text means the newest.
 
-    Between the versions only the place of overflow pools in the retry ladder differs for ordinary
-    sequences: after the full release up to 2.9, before it from 2.11 (2.10 was not examined).
+    Two things differ between them: overflow pools come after the full release up to 2.9 and before it from
+    2.11 (2.10 was not examined), and an active MemPool counts as a capture before 2.13.
     """
     match = re.match(r"\s*v?(\d+)\.(\d+)", version)
     pair = (int(match[1]), int(match[2])) if match else (99, 0)
-    return Rules(overflow_first=pair >= (2, 10), version=f"{pair[0]}.{pair[1]}" if match else "newest")
+    return Rules(
+        overflow_first=pair >= (2, 10),
+        mempool_is_capture=pair < (2, 13),
+        version=f"{pair[0]}.{pair[1]}" if match else "newest",
+    )
 
 
 def rules_from_snapshot(settings: Mapping[str, Any], version: str | None = None) -> Rules:

@@ -3,6 +3,11 @@
 It takes the operations a program performs and answers with the events the allocator would record and the
 segments it would hold. What it cannot know is where the driver places a segment: addresses are symbolic
 unless they are given, and ``Heap.ties`` counts the choices that only a real address would decide.
+
+Not modelled: other backends and pluggable allocators, memory shared between processes, the driver lock being
+released during a request, reuse of recorded streams inside a capture (``graph_capture_record_stream_reuse``),
+and storage resized in place (torch 2.14 and later). Frees that become complete at one moment do so in the order
+in which their streams were first waited for; torch's order depends on addresses.
 """
 
 from __future__ import annotations
@@ -182,12 +187,12 @@ class Simulator:
             state.uses += 1
         state.streams = streams
         self._active.append(pool)
-        self._capturing += capture
+        self._capturing += capture or self.rules.mempool_is_capture
 
     def end_pool(self, pool: PoolId, *, capture: bool = False) -> None:
         """Stop directing requests into a pool."""
         self._active.remove(pool)
-        self._capturing -= capture
+        self._capturing -= capture or self.rules.mempool_is_capture
 
     def release_private(self, pool: PoolId, *, at_once: bool = False) -> None:
         """One owner of a pool is gone; with the last one its memory becomes releasable.

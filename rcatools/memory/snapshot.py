@@ -67,7 +67,7 @@ class DeviceHistory:
     Attributes:
         device: device index.
         events: number of events read.
-        recorded: whether the recorder was on (a file made with it off holds no alloc event).
+        recorded: whether the recorder was on (see ``history.MIN_EVENTS``).
         overflowed: whether older events were overwritten, as far as the file can tell.
         complete: whether every live block has its alloc event and no free lacks one, so that the
             history can be followed from an empty allocator.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rcatools.memory.expandable import RANGE, granule_of, remember_unmapped
+from rcatools.memory.expandable import granule_of, reach, remember_unmapped
 from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, Heap, Segment
 from rcatools.memory.rules import Rules
 from rcatools.memory.snapshot import ACTIONS, ALLOCATED, INACTIVE, PoolId, Snapshot
@@ -201,7 +201,7 @@ def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[Heap, set[int], int]:
+def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[Heap, set[int]]:
     """A heap in a start state.
 
     Args:
@@ -210,26 +210,32 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
         unknown_pool: pool given to segments whose pool the file does not state.
 
     Returns:
-        The heap; addresses of blocks whose size is an assumption; how many blocks lie in no segment.
+        The heap, and the addresses of blocks whose size is an assumption. Blocks outside all segments are left out.
+
+    Raises:
+        ContradictionError: the segments cannot have existed together.
     """
     heap = Heap(rules)
     assumed: set[int] = set()
     starts = [b.address for b in state.blocks]
     ranges: dict[tuple[int, PoolId, bool], Block] = {}  # last block of each expandable range
-    placed = 0
+    reached = 0
     for start in state.segments:
+        if start.address < reached or start.size == 0:
+            continue  # overlaps the segment before: a file that contradicts itself
+        reached = start.address + start.size
         owner = start.pool if start.pool is not None else unknown_pool
         pool = heap.pool(owner)[0 if start.small else 1]
         inside = state.blocks[
             bisect_left(starts, start.address) : bisect_left(starts, start.address + start.size)
         ]
-        placed += len(inside)
         key = (start.stream, owner, start.small)
         previous = ranges.get(key) if start.expandable else None
         if previous is None:
             granule = granule_of(heap, pool) if start.expandable else 0
             base = start.address if start.base is None else start.base
-            segment = heap.segments[base] = Segment(base, start.size, start.stream, pool, granule)
+            segment = Segment(base, start.size, start.stream, pool, granule)
+            heap.register(segment)
             if base < start.address:
                 previous = _unmapped(heap, segment, None, base, start.address)
         else:
@@ -242,10 +248,13 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
         if start.expandable:
             ranges[key] = last
     for last in ranges.values():
-        _unmapped(heap, last.segment, last, last.address + last.size, last.segment.address + RANGE)
+        end = last.address + last.size
+        tail = reach(heap, end - 1) - 1
+        if tail:
+            _unmapped(heap, last.segment, last, end, end + tail)
     heap.peak_allocated, heap.peak_requested = heap.allocated, heap.requested
     heap.peak_active = heap.allocated + heap.pending
-    return heap, assumed, len(state.blocks) - placed
+    return heap, assumed
 
 
 def _unmapped(heap: Heap, segment: Segment, previous: Block | None, address: int, end: int) -> Block:
@@ -257,7 +266,7 @@ def _unmapped(heap: Heap, segment: Segment, previous: Block | None, address: int
 
 def _append(heap: Heap, segment: Segment, previous: Block | None, span: tuple[int, int], state: int) -> Block:
     address, size = span
-    block = heap.blocks[address] = Block(address, size, segment)
+    block = heap.enter(Block(address, size, segment))
     block.state = state
     block.prev = previous
     if previous is not None:

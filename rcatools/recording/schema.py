@@ -10,7 +10,8 @@
     logs/<run>.log       what a run printed
 
 Times are in microseconds, sizes in bytes. A run that failed has a row in runs.parquet with its outcome
-and no rows in samples.parquet.
+and no rows in samples.parquet; a run with
+outcome "mismatch" (output outside its tolerance) keeps its samples under "<metric>_mismatch".
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ RUN_COLUMNS = (
 SAMPLE_COLUMNS = ("arm", "block", "order", "run", "metric", "sample", "value")
 KERNEL_COLUMNS = ("arm", "block", "run", "kernel", "sample", "us")
 FAILED_OUTCOMES = ("error", "out_of_memory", "device_lost", "capture_failed", "hung", "killed", "mismatch")
+QUIET = ("none", "not readable")  # values of "throttle" that name no reason for reduced clocks
 STATES = ("running", "stopped", "complete")
 
 # Facts about a run that the readers know by name; all may be missing (None).
@@ -52,7 +54,12 @@ RUN_FACTS = {
     "streams_used": "streams on which this process ran at least one kernel",
     "output_sha256": "hash of the decode output",
     "output_rel_error": "largest relative error of the output against float64",
+    "output_tolerance": "largest relative error that the number format explains",
     "warmup_steps": "replays until the trend test called the series flat",
+    "warmup_flat": "whether it did before the limit",
+    "clock": "what timed the run: device_events, thread_cpu (CPU time of its one thread) or wall",
+    "flush_bytes": "bytes written before each isolated kernel launch in cold mode, None in hot mode",
+    "env_padding": "bytes of environment added to a spawned run, varied so that layout is no constant",
     "sm_clock_mhz": "SM or GFX clock, median over the run",
     "memory_clock_mhz": "memory clock",
     "temperature_c": "device temperature",
@@ -60,6 +67,9 @@ RUN_FACTS = {
     "throttle": "reasons for reduced clocks, or 'none', or 'not readable'",
     "other_processes": "other processes on the device",
     "load_1m": "load average of the host",
+    "ranks": "processes of the run; absent where there was one",
+    "rank_spread": "largest distance between the ranks' median step times, over the smallest",
+    "ranks_equal": "whether all ranks computed the same output bit for bit",
 }
 
 
@@ -73,10 +83,11 @@ class Manifest:
         device: backend ("cuda", "rocm" or "cpu"), name, arch, memory_bytes, driver, runtime, uuid.
         environment: versions, git commit and dirty-diff hash, masks.
         workload: name, parameters, kernels (name, bound, per_step, bytes, flops), tokens_per_step.
-        design: baseline, margin, confidence, seed, blocks, isolation, looks, arms, order.
+        design: baseline, margin, confidence, seed, blocks, isolation, looks, arms, ranks, sequential (None or
+            the planned looks).
         ceilings: measured rates of the device (bytes or FLOPs per second), or empty.
-        counts: planned, ok, failed.
-        extra: whatever else the file held.
+        counts: planned, ok, failed, throttled, shared_device (runs); blocks_begun, blocks_whole, blocks_good.
+        extra: whatever else the file held, such as "stopped_by" and the "looks" taken.
     """
 
     investigation: str

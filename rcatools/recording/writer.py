@@ -4,69 +4,23 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
-from rcatools.errors import InputError, RunError
+from rcatools.errors import InputError
+from rcatools.files import write_bytes, write_json
 from rcatools.recording.reader import file_sha256
-from rcatools.recording.schema import KERNEL_COLUMNS, RUN_COLUMNS, SAMPLE_COLUMNS, SCHEMA, VERSION
+from rcatools.recording.schema import KERNEL_COLUMNS, QUIET, RUN_COLUMNS, SAMPLE_COLUMNS, SCHEMA, VERSION
 
 TABLES = ("runs.parquet", "samples.parquet", "kernels.parquet")
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: temporary name, fsync, rename, fsync of the folder.
-
-    Raises:
-        RunError: the disk is full or the folder cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise RunError(
-            f"cannot write {path}: {error.strerror}; free space, then run again with --resume"
-        ) from error
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Write a JSON document whole or not at all; numbers that are not finite become null."""
-    text = json.dumps(finite(document), allow_nan=False, ensure_ascii=False, indent=1)
-    write_bytes(path, text.encode())
-
-
-def finite(value: Any) -> Any:
-    """The same JSON value with every number that is not finite replaced by None."""
-    if isinstance(value, dict):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames inside a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+_PART_KEYS = {"run": str, "arm": str, "block": int, "order": int, "outcome": str, "samples": dict}
 
 
 @contextmanager
@@ -108,12 +62,7 @@ def read_parts(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     for file in sorted(place.glob("*.json")) if place.is_dir() else []:
         try:
             part = json.loads(file.read_text(encoding="utf-8"))
-            if (
-                not isinstance(part, dict)
-                or part.get("run") != file.stem
-                or not isinstance(part.get("outcome"), str)
-            ):
-                raise ValueError("not the result of this run")
+            _check_part(part, file.stem)
             parts[file.stem] = part
         except ValueError:
             (place / "damaged").mkdir(exist_ok=True)
@@ -122,14 +71,64 @@ def read_parts(folder: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     return parts, damaged
 
 
+def _check_part(part: Any, run: str) -> None:
+    """ValueError unless the document is the whole result of this run."""
+    if not isinstance(part, dict) or part.get("run") != run:
+        raise ValueError("not the result of this run")
+    for key, kind in _PART_KEYS.items():
+        if not isinstance(part.get(key), kind):
+            raise ValueError(f"'{key}' is missing or wrong")
+    series = [*part["samples"].values(), *part.get("kernels", {}).values()]
+    if not all(isinstance(v, int | float) and v > 0 for values in series for v in values):
+        raise ValueError("a sample is no positive number")
+
+
+def read_tabled(folder: Path) -> pd.DataFrame:
+    """The runs that earlier calls gathered into runs.parquet; without a file no rows.
+
+    Raises:
+        InputError: the table is damaged.
+    """
+    return _read_table(folder / "runs.parquet", RUN_COLUMNS)
+
+
+def samples_of(folder: Path, metric: str) -> pd.DataFrame:
+    """All samples of a metric so far, from the tables and the parts beside them; columns SAMPLE_COLUMNS."""
+    parts, _ = read_parts(folder)
+    fresh = tables(list(parts.values()))[1]
+    earlier = _read_table(folder / "samples.parquet", SAMPLE_COLUMNS)
+    frames = [frame for frame in (earlier[~earlier["run"].isin(set(parts))], fresh) if len(frame)]
+    found = pd.concat(frames, ignore_index=True) if frames else fresh
+    return found[(found["metric"] == metric) & (found["block"] >= 0)]
+
+
+def _read_table(file: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    if not file.is_file():
+        return pd.DataFrame(columns=list(columns))
+    try:
+        return pd.read_parquet(file)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            f"{file} is damaged ({str(error).splitlines()[0]}): restore it or record into another --out"
+        ) from None
+
+
+def clean_leftovers(folder: Path) -> None:
+    """Remove temporary files that an interrupted write left; the caller holds the folder."""
+    for file in [*folder.glob(".*.tmp"), *folder.glob("*/.*.tmp")]:
+        file.unlink(missing_ok=True)
+
+
 def tables(parts: list[dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """The runs, samples and kernels tables of a list of part documents."""
     runs, samples, kernels = [], [], []
     for part in parts:
         key = {name: part.get(name) for name in ("arm", "block", "order", "run")}
         runs.append({**{name: part.get(name) for name in RUN_COLUMNS}, **part.get("facts", {})})
+        suffix = "" if part["outcome"] == "ok" else f"_{part['outcome']}"  # kept, and never judged as a time
         for metric, values in part.get("samples", {}).items():
-            samples += [{**key, "metric": metric, "sample": i, "value": v} for i, v in enumerate(values)]
+            name = metric + suffix
+            samples += [{**key, "metric": name, "sample": i, "value": v} for i, v in enumerate(values)]
         for kernel, values in part.get("kernels", {}).items():
             kernels += [
                 {
@@ -161,7 +160,7 @@ def finish(folder: Path, document: dict[str, Any], *, state: str) -> dict[str, A
             whole = _with_earlier(folder / name, frame, set(parts))
             if not (name == "kernels.parquet" and whole.empty):
                 write_table(folder / name, whole)
-    runs = pd.read_parquet(folder / "runs.parquet") if (folder / "runs.parquet").is_file() else pd.DataFrame()
+    runs = read_tabled(folder)
     ok = int((runs["outcome"] == "ok").sum()) if len(runs) else 0
     files = [
         file for file in folder.rglob("*") if file.suffix in {".parquet", ".gz"} and "parts" not in file.parts
@@ -174,13 +173,37 @@ def finish(folder: Path, document: dict[str, Any], *, state: str) -> dict[str, A
             "ok": ok,
             "failed": len(runs) - ok,
             "damaged_parts": len(damaged),
+            "throttled": _count(runs, "throttle", lambda v: isinstance(v, str) and v not in QUIET),
+            "shared_device": _count(runs, "other_processes", lambda v: bool(v and v > 0)),
+            **count_blocks(runs, [arm["name"] for arm in document.get("design", {}).get("arms", [])]),
         },
         "files": {str(file.relative_to(folder)): file_sha256(file) for file in sorted(files)},
     }
     write_manifest(folder, document)
     if state == "complete" and set(parts) <= set(runs.get("run", ())):
-        shutil.rmtree(folder / "parts", ignore_errors=True)
+        for name in ("parts", "ranks"):
+            shutil.rmtree(folder / name, ignore_errors=True)
     return document
+
+
+def _count(runs: pd.DataFrame, fact: str, seen: Callable[[Any], bool]) -> int:
+    return sum(seen(value) for value in runs.get(fact, ()))
+
+
+def count_blocks(runs: pd.DataFrame, arms: list[str]) -> dict[str, int]:
+    """Blocks begun, blocks in which every arm has a result, and those in which every result is good."""
+    timed = runs[runs["block"] >= 0]
+    good = timed[timed["outcome"] == "ok"]
+
+    def whole(frame: pd.DataFrame) -> int:
+        seen = frame.groupby("block")["arm"].agg(set)
+        return int(sum(found >= set(arms) for found in seen)) if arms else 0
+
+    return {
+        "blocks_begun": int(timed["block"].nunique()),
+        "blocks_whole": whole(timed),
+        "blocks_good": whole(good),
+    }
 
 
 def _with_earlier(file: Path, frame: pd.DataFrame, replaced: set[str]) -> pd.DataFrame:

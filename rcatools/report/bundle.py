@@ -7,14 +7,15 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rcatools.recording.writer import write_bytes
+from rcatools.files import write_bytes
 
 _FIXED_TIME = (2020, 1, 1, 0, 0, 0)
+PATTERNS = ("notebooks/*.ipynb", "results/*.json", "evidence/*")
 NAMES = ("findings.md", "report.html", "verdict.json", "status.json")
 
 
 def write_bundle(folder: Path, target: Path, instead: Mapping[str, bytes] | None = None) -> int:
-    """Zip the findings, the page, the verdict, the status and the executed notebooks of a folder.
+    """Zip the findings, page, verdict, status, executed notebooks, their answers and the measured tables.
 
     Args:
         folder: the report folder.
@@ -26,8 +27,9 @@ def write_bundle(folder: Path, target: Path, instead: Mapping[str, bytes] | None
     """
     contents = {name: (folder / name).read_bytes() for name in NAMES if (folder / name).is_file()}
     contents |= instead or {}
-    for file in sorted((folder / "notebooks").glob("*.ipynb")):
-        contents[f"notebooks/{file.name}"] = file.read_bytes()
+    for pattern in PATTERNS:
+        for file in sorted(folder.glob(pattern)):
+            contents[str(file.relative_to(folder))] = file.read_bytes()
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name, data in contents.items():

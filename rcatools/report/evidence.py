@@ -12,18 +12,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rcatools.diagnosis import judge, load_investigation
-from rcatools.diagnosis.engine import without_arms
-from rcatools.diagnosis.investigation import Investigation
 from rcatools.errors import InputError, UnknownNameError
-from rcatools.recording import open_recording
-from rcatools.recording.writer import write_json
+from rcatools.files import write_json
 from rcatools.report.inputs import Inputs
 from rcatools.report.locate import investigation_folder
-from rcatools.report.measured import Facts, Measured, harmless_text, load_measured, measure_tables
+from rcatools.report.measured import Facts, Measured, harmless_text, load_measured
 from rcatools.report.safe import harmless
+
+if TYPE_CHECKING:
+    from rcatools.diagnosis.investigation import Investigation
 
 FOLDER = "evidence"
 
@@ -49,6 +48,12 @@ def gather(asked: Inputs) -> Evidence:
     Raises:
         InputError: an investigation or recording that cannot be used, or an unknown arm to drop.
     """
+    # Imported here: a notebook that reads shared evidence back needs none of it.
+    from rcatools.diagnosis import judge, load_investigation
+    from rcatools.diagnosis.engine import without_arms
+    from rcatools.recording import open_recording
+    from rcatools.report.reading import measure_tables
+
     declared = load_investigation(investigation_folder(asked.investigation))
     opened = [open_recording(folder) for folder in asked.recordings]
     for recording in opened:

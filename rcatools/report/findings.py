@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from rcatools import units
-from rcatools.report import present, words
+from rcatools.report import present, provenance, words
 from rcatools.report.safe import harmless, md, md_block, md_code, mermaid, web_address
 from rcatools.report.table import Table, to_markdown
 
@@ -118,9 +118,9 @@ def _parts(document: Document) -> list[_Part]:
         _Part("", lambda rows: _fold(present.kernels(document), rows), 4),
         _Part("", lambda rows: _fold(present.plants(document), rows), 2),
         _Part("### Published claims", lambda rows: _claims(document, rows), 2),
-        _Part("", lambda rows: _fold(present.published(document), rows), 4),
-        _Part("### Not tested", lambda rows: _table(present.open_questions(document), rows), 2),
-        _Part("### Environment", lambda rows: _table(present.environment(document), rows), 2),
+        _Part("", lambda rows: _fold(provenance.published(document), rows), 4),
+        _Part("### Not tested", lambda rows: _table(provenance.open_questions(document), rows), 2),
+        _Part("### Environment", lambda rows: _table(provenance.environment(document), rows), 2),
         _Part("### Raw data", lambda rows: _raw(document, rows), 2),
         _Part("", lambda rows: _method()),
     ]
@@ -215,11 +215,17 @@ def _fold_predictions(document: Document, rows: int) -> str:
 def _claims(document: Document, rows: int) -> str:
     if not document["claims"]:
         return ""
-    parts = [_table(present.claims(document), rows), _fold(present.claim_differences(document), rows)]
+    parts = [_table(provenance.claims(document), rows)]
+    parts += [
+        _fold(made(document), rows) for made in (provenance.claims_in_full, provenance.claim_differences)
+    ]
     pending = [item for item in document["claims"] if item["pending"]]
     if pending:
         parts.append("Pending, one command each:")
-        parts += [f"{md(item['source'])}\n{md_block(item['pending'], 'sh')}" for item in pending]
+        parts += [
+            f"{md(item['source'])}, {md(item['text'])}\n\n{md_block(item['pending'], 'sh')}"
+            for item in pending
+        ]
     addresses = dict.fromkeys(
         web_address(item["url"]) for item in [*document["claims"], *document["published"]]
     )
@@ -238,7 +244,7 @@ def _live(document: Document) -> str:
 
 
 def _raw(document: Document, rows: int) -> str:
-    parts = [_table(present.recordings(document), rows), _fold(present.hashes(document), rows)]
+    parts = [_table(provenance.recordings(document), rows), _fold(provenance.hashes(document), rows)]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -38,8 +38,9 @@ class Inputs:
     def key(self) -> str:
         """A hash of everything the judgement depends on."""
         digest = hashlib.sha256(f"{rcatools.__version__} {self.margin} {sorted(self.drop_arms)}".encode())
-        files = [investigation_folder(self.investigation) / "investigation.yaml"]
-        files += [folder / "manifest.json" for folder in (*self.recordings, *self.companions)]
+        folder = investigation_folder(self.investigation)
+        files = [folder / "investigation.yaml", *sorted(folder.glob("*.csv"))]
+        files += [recording / "manifest.json" for recording in (*self.recordings, *self.companions)]
         for file in files:
             try:
                 digest.update(file.name.encode() + file.read_bytes())

@@ -15,7 +15,7 @@ from typing import Any
 
 from rcatools.experiment.arms import load_plan
 
-SHORT = ("--blocks", "4", "--spawn-share", "0", "--inspect", "none")
+SHORT = ("--blocks", "4", "--budget-s", "12", "--spawn-share", "0", "--inspect", "none")
 LIMIT_S = 120.0
 
 

@@ -17,7 +17,8 @@ def links(document: Document) -> Table:
     rows = []
     for link in document["links"]:
         evidence = "; ".join(item["text"] for item in link["evidence"]) or link["reason"]
-        as_cause = "" if link["as_cause"] else "after the chain ended"
+        ends = link["id"] == document["chain"]["ends_at"]
+        as_cause = "" if link["as_cause"] else "the chain ends here" if ends else "after its end"
         rows.append(
             [Cell(f"({link['id']})"), link["text"], words.link_cell(link["verdict"]), evidence, as_cause]
         )
@@ -302,104 +303,3 @@ def plants(document: Document) -> Table:
             found = Cell("✓ found", tone="good") if item["found"] else Cell("✗ missed", tone="bad")
         rows.append([Cell(item["arm"], code=True), item["planted"], found, item["diagnosed"], item["text"]])
     return make("Planted regressions", ["Arm", "Planted", "Found", "Taken for", "Reading"], rows)
-
-
-def claims(document: Document) -> Table:
-    """Published claims against what was measured here."""
-    rows = [
-        [
-            Cell(item["source"], url=item["url"]),
-            item["date"],
-            item["text"],
-            item["published"],
-            item["measured"],
-            words.status_cell(item["status"]),
-            "; ".join(item["reasons"]),
-        ]
-        for item in document["claims"]
-    ]
-    columns = ["Source", "Date", "Claim", "Published", "Measured here", "Status", "Because"]
-    return make("Published claims", columns, rows)
-
-
-def claim_differences(document: Document) -> Table:
-    """Environment differences between claims and this recording."""
-    rows = [
-        [
-            item["source"],
-            difference["key"],
-            difference["published"] or "not told",
-            difference["here"] or "not told",
-        ]
-        for item in document["claims"]
-        for difference in item["environment"]
-    ]
-    return make("Where the environments differ", ["Claim", "What", "Published", "Here"], rows)
-
-
-def published(document: Document) -> Table:
-    """Numbers from elsewhere, never mixed with ours."""
-    rows = [
-        [
-            Cell(item["source"], url=item["url"]),
-            item["label"],
-            f"{units.significant(item['value'], 4)} {item['unit']}".strip(),
-            item["note"],
-        ]
-        for item in document["published"]
-    ]
-    return make(
-        "Published numbers (not measured here)", ["Source", "What", "Value", "Note"], rows, numeric=(2,)
-    )
-
-
-def open_questions(document: Document) -> Table:
-    """What was not tested, and the run that would test it."""
-    rows = [[item["text"], item["needs"], Cell(item["run"], code=True)] for item in document["open"]]
-    return make("Not tested", ["Question", "Needs", "Run"], rows)
-
-
-def environment(document: Document) -> Table:
-    """Machine and software of the recordings."""
-    rows = [
-        [str(key).replace("_", " "), _plain(value)]
-        for key, value in document["environment"].items()
-        if key != "recordings" and value not in (None, "", [], {})
-    ]
-    return make("Environment", ["What", "Value"], rows)
-
-
-def recordings(document: Document) -> Table:
-    """The raw data with the command that made each recording."""
-    rows = []
-    for item in document["environment"].get("recordings") or ():
-        failed = item.get("runs_failed") or 0
-        counts = f"{item.get('runs_ok', '?')} runs" + (f", {failed} failed" if failed else "")
-        rows.append(
-            [
-                Cell(str(item.get("name")), code=True),
-                f"{item.get('state')}, {item.get('created_utc')}",
-                f"{item.get('blocks')} blocks, {counts}",
-                _plain(item.get("git")),
-                Cell(str(item.get("command") or ""), code=True),
-            ]
-        )
-    return make("Recordings", ["Name", "State", "Size", "Code", "Made by"], rows)
-
-
-def hashes(document: Document) -> Table:
-    """SHA-256 of the files the verdict was made from."""
-    rows = [
-        [Cell(f"{item.get('name')}/{name}", code=True), Cell(str(digest), code=True)]
-        for item in document["environment"].get("recordings") or ()
-        for name, digest in (item.get("files") or {}).items()
-    ]
-    return make("Files and their SHA-256", ["File", "SHA-256"], rows)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item not in (None, ""))
-    if isinstance(value, list | tuple):
-        return ", ".join(_plain(item) for item in value)
-    return "" if value is None else str(value)

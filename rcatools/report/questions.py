@@ -6,7 +6,7 @@ QUESTIONS = {
     "00_preflight": "Which machine and code do these measurements come from, how quiet was it, and what could be seen?",
     "01_reproduce": "Is there a regression here, and how sure is that?",
     "02_profile_kernels": "Did the kernels themselves become slower, or the gaps between them?",
-    "03_allocator": "What does the allocator keep for the side stream, and who holds it?",
+    "03_allocator": "What does the allocator keep for each stream, and who holds it?",
     "04_compare_fixes": "Which fix variant removes the slowdown, and what does it cost?",
     "05_findings": "Which cause stands, which falls, and what is still open?",
     "06_vime_decode": "What explains the gap between a clean checkout and the published rollout throughput, what does "

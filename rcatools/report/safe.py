@@ -190,7 +190,7 @@ def web_address(url: Any) -> str | None:
 
 def mermaid(text: Any, limit: int = 60) -> str:
     """Text inside a quoted mermaid label: letters, digits and a few signs only."""
-    return re.sub(r"[^\w .,:+%()/-]", " ", clean(text, limit)).replace("end", "en\u200bd").strip() or "-"
+    return re.sub(r"[^\w .,:+%()/'…-]", " ", clean(text, limit)).replace("end", "en\u200bd").strip() or "-"
 
 
 # --- plotly and spreadsheets ------------------------------------------------------------------------------

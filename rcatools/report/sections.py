@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcatools import units
-from rcatools.report import answers, figures, present, words
+from rcatools.report import answers, figures, present, provenance, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
@@ -199,16 +199,16 @@ class Builder:
     def _claims(self) -> Section:
         blocks = []
         for made, caption in (
-            (present.claims(self.document), False),
-            (present.published(self.document), True),
+            (provenance.claims(self.document), False),
+            (provenance.published(self.document), True),
         ):
             if made.rows:
                 blocks.append(to_html(made, caption=caption))
-        differences = present.claim_differences(self.document)
-        if differences.rows:
-            blocks.append(folded(differences.title, differences))
+        for made in (provenance.claims_in_full(self.document), provenance.claim_differences(self.document)):
+            if made.rows:
+                blocks.append(folded(made.title, made))
         blocks += [
-            f"<p>{html.escape(clean(item['source']))}, pending:</p>{command(item['pending'])}"
+            f"<p>Pending: {html.escape(clean(item['source']))}, {html.escape(clean(item['text']))}</p>{command(item['pending'])}"
             for item in self.document["claims"]
             if item["pending"]
         ]
@@ -221,12 +221,12 @@ class Builder:
         )
 
     def _open(self) -> Section:
-        table = present.open_questions(self.document)
+        table = provenance.open_questions(self.document)
         return Section("open", "Not tested", "", (), [to_html(table, caption=False)] if table.rows else [])
 
     def _preflight(self) -> Section:
         chart = figures.baseline_series(self.measured, self.facts)
-        blocks = [self.figure(chart), to_html(present.environment(self.document), caption=False)]
+        blocks = [self.figure(chart), to_html(provenance.environment(self.document), caption=False)]
         live = self.document.get("live")
         sentences = self._answer("00_preflight")
         if live:
@@ -241,7 +241,7 @@ class Builder:
 
     def _data(self) -> Section:
         blocks = ["<h3>Reproduce</h3>", command(self.document["reproduce"])]
-        recordings, hashes = present.recordings(self.document), present.hashes(self.document)
+        recordings, hashes = provenance.recordings(self.document), provenance.hashes(self.document)
         if recordings.rows:
             blocks.append(to_html(recordings))
         if hashes.rows:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rcatools.recording.writer import write_json
+from rcatools.files import write_json
 from rcatools.report import answers
 from rcatools.report.charts import Bars, Chart, Curve, Forest, Strip, is_empty
 from rcatools.report.evidence import FOLDER, Evidence, load_or_gather

@@ -94,7 +94,8 @@ def _md_row(cells: Iterable[str]) -> str:
 def _md_cell(cell: Cell) -> str:
     if not cell.text:
         return ""
-    return md_code(cell.text) if cell.code else md(cell.text)
+    text = md_code(cell.text) if cell.code else md(cell.text)
+    return text.replace(" ", "&nbsp;") if cell.tone and len(cell.text) <= SHORT_NAME else text
 
 
 def to_html(table: Table, *, caption: bool = True) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,8 +135,11 @@ def kernel_work(trace: Trace, declared: Mapping[str, Work] | None = None) -> pd.
 
 
 def _declared(name: str, declared: Mapping[str, Work] | None) -> Work | None:
-    lowered = name.lower()
-    return next((work for part, work in (declared or {}).items() if part.lower() in lowered), None)
+    """The declaration whose name begins a word of the kernel's name; the longest of several."""
+    fitting = [
+        part for part in declared or {} if re.search(rf"(?<![a-z0-9]){re.escape(part.lower())}", name.lower())
+    ]
+    return (declared or {})[max(fitting, key=len)] if fitting else None
 
 
 def read_ceilings(path: str | Path) -> Ceilings:

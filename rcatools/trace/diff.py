@@ -36,6 +36,8 @@ class TraceDiff:
         fit: additive and multiplicative part over the launches of kernels that both have.
         classes: the same per role and, with ceilings, per bound: by, class, launches, total_a_us, total_b_us,
             ratio_of_sums, us_per_kernel, ratio with their bounds, reading, why.
+        pairs: the aligned launches of the same kernel the fit was made of: name, device, role, signature, dur_a and
+            dur_b in microseconds.
         reading: "additive", "multiplicative", "both", "neither" or "undecided", durations and gaps together;
             always "undecided" when the traces are not comparable or come from different devices.
         statements: the same in sentences.
@@ -49,6 +51,7 @@ class TraceDiff:
     boundaries: BoundaryCost
     fit: AdditiveFit
     classes: pd.DataFrame
+    pairs: pd.DataFrame
     reading: str
     statements: tuple[str, ...]
     coverage_a: Coverage
@@ -132,6 +135,7 @@ def diff(a: Trace, b: Trace, ceilings: Ceilings | None = None) -> TraceDiff:
         boundaries=evidence.boundaries,
         fit=evidence.fit,
         classes=_by_class(a, pairs, ceilings),
+        pairs=pairs,
         reading=read(evidence),
         statements=statements(evidence),
         coverage_a=coverage(a),

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from rcatools.trace.events import Args, Event
-from rcatools.trace.model import NO_ID, NO_TIME
+from rcatools.trace.model import NO_ID, NO_TIME, signed64, usable_stamp
 
 GPU_CATEGORIES = {
     "kernel": "kernel",
@@ -38,18 +38,22 @@ def time_ns(text: bytes) -> int | None:
     whole, _, fraction = text.partition(b".")
     try:
         if len(fraction) == 3 and fraction.isdigit():
-            return int(whole + fraction)
+            return _in_64_bits(int(whole + fraction))
         if not fraction:
-            return int(whole) * 1000
+            return _in_64_bits(int(whole) * 1000)
     except ValueError:
         pass
     try:
         value = Decimal(text.strip().strip(b'"').decode())
     except (InvalidOperation, UnicodeDecodeError):
         return None
-    if not value.is_finite() or abs(value) > Decimal(10) ** 15 * 9:
+    if not value.is_finite() or value.adjusted() > 18:
         return None
-    return int((value * 1000).to_integral_value())
+    return _in_64_bits(int((value * 1000).to_integral_value()))
+
+
+def _in_64_bits(value: int) -> int | None:
+    return value if -(2**63) < value < 2**63 else None
 
 
 NO_OPERATION = ("", "", "")
@@ -115,7 +119,7 @@ class Collector:
 
     def _gpu(self, event: Event) -> None:
         start, duration = time_ns(bytes(event.ts)), time_ns(bytes(event.dur))
-        if start is None or duration is None:
+        if start is None or duration is None or not usable_stamp(start):
             self.bad_time += 1
             return
         args = event.args or _NO_ARGS
@@ -141,7 +145,8 @@ class Collector:
             start = time_ns(bytes(event.ts))
             number = _number((event.args or _NO_ARGS).correlation)
             if number != NO_ID:
-                self.launches[number] = (event.name, NO_TIME if start is None else start)
+                usable = start is not None and usable_stamp(start)
+                self.launches[number] = (event.name, start if usable and start is not None else NO_TIME)
             if start is not None:
                 self._host(start, start)
 
@@ -167,13 +172,15 @@ class Collector:
 
     def _step(self, event: Event) -> None:
         start, duration = time_ns(bytes(event.ts)), time_ns(bytes(event.dur))
-        if start is None:
+        if start is None or not usable_stamp(start):
             return
         self._host(start, start + max(duration or 0, 0))
-        if duration is not None and STEP_NAME.match(event.name):
+        if duration is not None and usable_stamp(duration) and STEP_NAME.match(event.name):
             self.steps.append((event.name, start, duration))
 
     def _host(self, start: int, end: int) -> None:
+        if not (usable_stamp(start) and usable_stamp(end)):
+            return
         self.host_events += 1
         self.host_start = min(self.host_start, start)
         self.host_end = max(self.host_end, end)
@@ -202,14 +209,12 @@ def is_launch(name: str) -> bool:
 def _number(value: Any) -> int:
     """A whole number from a number or its text; ``NO_ID`` otherwise."""
     if type(value) is int:
-        return value if -(2**63) <= value < 2**63 else NO_ID
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+        return signed64(value)
     if isinstance(value, bytes):
         value = value.strip(b'"').decode("utf-8", "replace")
     if isinstance(value, str):
         try:
-            return int(value)
+            return signed64(int(value))
         except ValueError:
             return NO_ID
-    return NO_ID
+    return signed64(int(value)) if isinstance(value, float) and value.is_integer() else NO_ID

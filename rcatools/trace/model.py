@@ -38,6 +38,20 @@ COLUMNS: dict[str, str] = {
 """Columns of ``Trace.kernels`` and what each holds."""
 
 NO_TIME = np.iinfo(np.int64).min
+MAX_NS = 2**61
+"""Largest time stamp taken from a file (73 years): differences and ends stay inside 64 bits."""
+
+
+def usable_stamp(value: int) -> bool:
+    """Whether a time stamp in nanoseconds is one a profiler may have written."""
+    return -MAX_NS <= value <= MAX_NS
+
+
+def signed64(number: int) -> int:
+    """A handle of up to 64 bits as a signed number; ``NO_ID`` for anything larger."""
+    if not -(2**63) <= number < 2**64:
+        return NO_ID
+    return number - 2**64 if number >= 2**63 else number
 
 
 @dataclass(frozen=True)

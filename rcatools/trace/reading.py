@@ -11,7 +11,7 @@ from rcatools.trace.boundaries import BoundaryCost
 from rcatools.trace.decompose import TERMS, Decomposition
 from rcatools.trace.gate import Reason, comparable
 
-LOCAL_SHARE = 0.02  # of the span of a: kernels that changed on their own must carry this much
+LOCAL_SHARE = 0.01  # of the span of a: kernels that changed on their own must carry this much
 REST_SHARE = 0.02  # of their own time: the other kernels may have changed by no more
 EXTRA_SHARE = 0.02  # of the launches of a: so many more launches are a cost per launch
 EXTRA_TIME = 0.005  # of the span of a, for the same

@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from rcatools.errors import InputError
-from rcatools.trace.model import NO_ID, EventCounts, Trace, TraceWarning, activity_table, steps_table
+from rcatools.errors import InputError, UnsafeInputError
+from rcatools.trace.model import (
+    NO_ID,
+    EventCounts,
+    Trace,
+    TraceWarning,
+    activity_table,
+    signed64,
+    steps_table,
+    usable_stamp,
+)
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
 
@@ -64,7 +73,12 @@ def read_rocprof_csv(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     """
     source = ByteSource(path, limits)
     reader = csv.reader(_lines(source))
-    header = next(reader, [])
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        raise InputError(
+            f"{path.name}: its first line is no CSV header ({error}); give kernel_trace.csv"
+        ) from error
     columns = _columns(header)
     is_copy = "direction" in columns and "name" not in columns
     missing = [
@@ -141,6 +155,11 @@ def _lines(source: ByteSource) -> Iterator[str]:
     for block in source.blocks():
         lines = (pending + block).split(b"\n")
         pending = lines.pop()
+        if len(pending) > source.limits.max_event_bytes:
+            raise UnsafeInputError(
+                f"{source.path.name}: one line is longer than {source.limits.max_event_bytes:,} bytes; "
+                "this is no profiler's CSV"
+            )
         for line in lines:
             yield line.replace(b"\0", b"").decode("utf-8", "replace") + "\n"
     if pending:
@@ -152,37 +171,37 @@ def _plain(name: str) -> str:
 
 
 def _columns(header: Iterable[str]) -> dict[str, int]:
+    """Position of each meaning that the header has; of several spellings the first in the list."""
     positions: dict[str, int] = {}
     for index, name in enumerate(header):
         positions.setdefault(_plain(name), index)
-    return {
-        meaning: positions[spelling]
-        for meaning, spellings in _SPELLINGS.items()
-        for spelling in reversed(spellings)
-        if spelling in positions
-    } | {
-        meaning: positions[spellings[0]]
-        for meaning, spellings in _SPELLINGS.items()
-        if spellings[0] in positions
-    }
+    found = {}
+    for meaning, spellings in _SPELLINGS.items():
+        there = [positions[spelling] for spelling in spellings if spelling in positions]
+        if there:
+            found[meaning] = there[0]
+    return found
+
+
+_FIELDS = (
+    "name",
+    "kind",
+    "agent",
+    "queue",
+    "stream",
+    "start",
+    "end",
+    "correlation",
+    "grid",
+    "block",
+    "bytes",
+)
 
 
 def _read_rows(reader: Iterator[list[str]], columns: Mapping[str, int], is_copy: bool) -> _Rows:
-    names = (
-        "name",
-        "kind",
-        "agent",
-        "queue",
-        "stream",
-        "start",
-        "end",
-        "correlation",
-        "grid",
-        "block",
-        "bytes",
-    )
-    values: dict[str, list[Any]] = {name: [] for name in names}
+    values: dict[str, list[Any]] = {name: [] for name in _FIELDS}
     dropped = total = 0
+    width = max(columns.values()) + 1
     while True:
         try:
             row = next(reader)
@@ -194,29 +213,25 @@ def _read_rows(reader: Iterator[list[str]], columns: Mapping[str, int], is_copy:
         if not row:
             continue
         total += 1
-
-        def cell(meaning: str, row: list[str] = row) -> str:
-            at = columns.get(meaning)
-            return row[at].strip() if at is not None and at < len(row) else ""
-
-        start, end = _whole(cell("start")), _whole(cell("end"))
-        if end is None and start is not None and (duration := _whole(cell("duration"))) is not None:
+        row += [""] * (width - len(row))
+        cell = {meaning: row[at] for meaning, at in columns.items()}.get
+        start, end = _whole(cell("start", "")), _whole(cell("end", ""))
+        if end is None and start is not None and (duration := _whole(cell("duration", ""))) is not None:
             end = start + duration
         if start is None or end is None:
             dropped += 1
             continue
         values["start"].append(start)
         values["end"].append(end)
-        values["name"].append(cell("direction") if is_copy else cell("name"))
+        direction = cell("direction", "") if is_copy else ""
+        to_host = direction.upper().endswith(("DEVICE_TO_HOST", "DTOH"))
+        values["name"].append(direction or cell("name", ""))
         values["kind"].append("memcpy" if is_copy else "kernel")
-        to_host = is_copy and cell("direction").upper().endswith(("DEVICE_TO_HOST", "DTOH"))
-        values["agent"].append(_id(cell("source_agent") if to_host else cell("agent")))
-        values["queue"].append(_id(cell("queue")))
-        values["stream"].append(_id(cell("stream")))
-        values["correlation"].append(_id(cell("correlation")))
-        values["bytes"].append(_id(cell("bytes")))
+        values["agent"].append(_id(cell("source_agent" if to_host else "agent", "")))
+        for what in ("queue", "stream", "correlation", "bytes"):
+            values[what].append(_id(cell(what, "")))
         for what in ("grid", "block"):
-            parts = [cell(f"{what}_{axis}") for axis in "xyz"]
+            parts = [cell(f"{what}_{axis}", "") for axis in "xyz"]
             values[what].append(",".join(part for part in parts if part))
     return _Rows(values, dropped, total)
 
@@ -232,14 +247,14 @@ def _whole(text: str) -> int | None:
         if not np.isfinite(number):
             return None
         value = round(number)
-    return value if abs(value) < 2**62 else None
+    return value if usable_stamp(value) else None
 
 
 def _id(text: str) -> int:
     """The number at the end of "4", "Agent 4" or "GPU 0"; ``NO_ID`` when there is none."""
     found = _NUMBER.search(text)
     number = int(found[1]) if found else NO_ID
-    return number if -(2**63) <= number < 2**63 else NO_ID
+    return signed64(number)
 
 
 def _csv_device_names(path: Path, devices: Iterable[Any]) -> dict[int, str | None]:

@@ -9,7 +9,17 @@ import msgspec
 import numpy as np
 
 from rcatools.errors import InputError
-from rcatools.trace.model import NO_ID, NO_TIME, EventCounts, Trace, activity_table, steps_table
+from rcatools.trace.model import (
+    NO_ID,
+    NO_TIME,
+    EventCounts,
+    Trace,
+    TraceWarning,
+    activity_table,
+    signed64,
+    steps_table,
+    usable_stamp,
+)
 from rcatools.trace.rocprof_csv import NO_GPU, no_launches
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
@@ -156,6 +166,15 @@ def read_rocprof_json(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     }
     table = activity_table({**columns, **times}, size)
     kept, excluded = separate_impossible(table, None)
+    found = sum(
+        len(process.buffer_records.kernel_dispatch) + len(process.buffer_records.memory_copy)
+        for process in document.processes
+    )
+    dropped = [
+        TraceWarning(
+            "dropped_events", f"{found - size} records have no usable time and were left out", found - size
+        )
+    ]
     used = {int(device) for device in table["device"].unique()}
     return Trace(
         label=path.name,
@@ -165,9 +184,10 @@ def read_rocprof_json(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         steps=steps_table(),
         devices={device: names.get(device) for device in sorted(used)},
         meta={"backend": "rocm", "processes": len(document.processes), "origin_ns": origin},
-        counts=EventCounts(events=size, excluded=len(excluded)),
+        counts=EventCounts(events=found, dropped=found - size, excluded=len(excluded)),
         warnings=(
             *([NO_GPU] if not size else [] if any(columns["linked"]) else [no_launches(len(kept))]),
+            *(dropped if found > size else []),
             *exclusion_warnings(excluded),
         ),
     )
@@ -181,38 +201,46 @@ def _add_process(process: _Process, columns: dict[str, list[Any]], names: dict[i
     symbols = {symbol.kernel_id: symbol for symbol in process.kernel_symbols}
     unknown = _Symbol()
     for record in process.buffer_records.kernel_dispatch:
+        if not _timed(record):
+            continue
         info = record.dispatch_info
         symbol = symbols.get(info.kernel_id, unknown)
         full = symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {info.kernel_id}"
         columns["name"].append(symbol.truncated_kernel_name or full)
         columns["full_name"].append(full)
         columns["kind"].append("kernel")
-        columns["device"].append(nodes.get(info.agent_id.handle, info.agent_id.handle))
-        columns["queue"].append(info.queue_id.handle)
-        columns["stream"].append(_signed(record.stream_id.handle))
+        columns["device"].append(signed64(nodes.get(info.agent_id.handle, info.agent_id.handle)))
+        columns["queue"].append(signed64(info.queue_id.handle))
+        columns["stream"].append(signed64(record.stream_id.handle))
         columns["start_ns"].append(record.start_timestamp)
         columns["dur_ns"].append(record.end_timestamp - record.start_timestamp)
-        columns["correlation"].append(record.correlation_id.internal)
+        columns["correlation"].append(signed64(record.correlation_id.internal))
         columns["grid"].append(f"{info.grid_size.x},{info.grid_size.y},{info.grid_size.z}")
         columns["block"].append(f"{info.workgroup_size.x},{info.workgroup_size.y},{info.workgroup_size.z}")
         columns["bytes"].append(NO_ID)
         _add_launch(columns, calls, record.correlation_id.internal)
     for copy in process.buffer_records.memory_copy:
+        if not _timed(copy):
+            continue
         to_device = copy.dst_agent_id.handle in gpus
         handle = copy.dst_agent_id.handle if to_device else copy.src_agent_id.handle
         columns["name"].append("memory copy to device" if to_device else "memory copy to host")
         columns["full_name"].append(columns["name"][-1])
         columns["kind"].append("memcpy")
-        columns["device"].append(nodes.get(handle, handle))
+        columns["device"].append(signed64(nodes.get(handle, handle)))
         columns["queue"].append(NO_ID)
-        columns["stream"].append(_signed(copy.stream_id.handle))
+        columns["stream"].append(signed64(copy.stream_id.handle))
         columns["start_ns"].append(copy.start_timestamp)
         columns["dur_ns"].append(copy.end_timestamp - copy.start_timestamp)
-        columns["correlation"].append(copy.correlation_id.internal)
+        columns["correlation"].append(signed64(copy.correlation_id.internal))
         columns["grid"].append("")
         columns["block"].append("")
-        columns["bytes"].append(copy.bytes)
+        columns["bytes"].append(signed64(copy.bytes))
         _add_launch(columns, calls, copy.correlation_id.internal)
+
+
+def _timed(record: _Dispatch | _Copy) -> bool:
+    return usable_stamp(record.start_timestamp) and usable_stamp(record.end_timestamp)
 
 
 def _calls(process: _Process) -> dict[int, tuple[str, int]]:
@@ -232,7 +260,3 @@ def _add_launch(columns: dict[str, list[Any]], calls: dict[int, tuple[str, int]]
     columns["launch_ns"].append(start)
     columns["linked"].append(bool(name))
     columns["graph"].append("graphlaunch" in name.lower())
-
-
-def _signed(handle: int) -> int:
-    return handle - 2**64 if handle >= 2**63 else handle

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from rcatools.trace.model import TraceWarning
 
 NS_PER_S = 1_000_000_000
+NS_PER_DAY = 86_400 * NS_PER_S
 EXCLUSIONS = {
     "negative_duration": "their duration is negative",
-    "impossible_duration": "they last longer than everything else in the trace together",
+    "impossible_duration": "they last longer than a day, or than everything else in the trace together",
 }
 
 
@@ -19,7 +21,7 @@ def separate_impossible(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Split a table into rows that can be true and rows that cannot.
 
-    A negative duration is impossible. So is a duration above the extent of all other events together
+    A negative duration is impossible, and one above a day. So is a duration above the extent of all other events together
     (host events included) when it is also above one second or a hundred times that extent with at least
     eight other events: a profile of a few kernels without host events may well hold one long kernel.
 
@@ -34,9 +36,12 @@ def separate_impossible(
     start = table["start_ns"].to_numpy()
     reason = np.full(len(table), "", dtype=object)
     reason[duration < 0] = "negative_duration"
+    reason[duration > NS_PER_DAY] = "impossible_duration"
     for row in np.argsort(-duration, kind="stable"):
         if duration[row] < 0:
             break
+        if reason[row]:
+            continue
         others = reason == ""
         others[row] = False
         extent = _extent(start[others], duration[others], host_extent_ns)
@@ -52,8 +57,8 @@ def separate_impossible(
 
 
 def _extent(
-    start: np.ndarray,
-    duration: np.ndarray,
+    start: npt.NDArray[np.int64],
+    duration: npt.NDArray[np.int64],
     host: tuple[int, int] | None,
 ) -> int:
     edges = [] if start.size == 0 else [int(start.min()), int((start + duration).max())]

@@ -13,7 +13,16 @@ from urllib.parse import quote
 import numpy as np
 
 from rcatools.errors import InputError, UnsafeInputError
-from rcatools.trace.model import NO_ID, NO_TIME, EventCounts, Trace, TraceWarning, activity_table, steps_table
+from rcatools.trace.model import (
+    NO_ID,
+    NO_TIME,
+    EventCounts,
+    Trace,
+    TraceWarning,
+    activity_table,
+    steps_table,
+    usable_stamp,
+)
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, Limits
 
@@ -64,7 +73,9 @@ class _Columns:
 
     def add(self, **values: Any) -> None:
         start, end = values.pop("start"), values.pop("end")
-        if not isinstance(start, int) or not isinstance(end, int):
+        if not (
+            isinstance(start, int) and isinstance(end, int) and usable_stamp(start) and usable_stamp(end)
+        ):
             self.dropped += 1
             return
         unknown = {

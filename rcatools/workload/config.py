@@ -8,6 +8,7 @@ from typing import Any
 from rcatools.errors import InputError, UnknownNameError
 
 TRITON_OPS = ("rms_norm", "cache_write", "kv_gather", "add_allreduce", "expert_gemm")
+CACHES = ("hot", "cold")
 DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
@@ -32,6 +33,9 @@ class DecodeConfig:
             are torch's own.
         steps_per_sample: steps between two readings of the clock.
         samples: readings per run.
+        cache: what the isolated timing of a kernel finds: "hot" runs it over all layers in turn, back to back
+            (see ``declared.cache_state`` for what is left in the cache then); "cold" empties the cache before
+            each launch by writing twice its size.
     """
 
     layers: int = 40
@@ -52,6 +56,7 @@ class DecodeConfig:
     triton: str = "cache_write,kv_gather,expert_gemm"
     steps_per_sample: int = 4
     samples: int = 40
+    cache: str = "hot"
 
     def __post_init__(self) -> None:
         """Refuse sizes that cannot be run; InputError names the field."""
@@ -60,6 +65,9 @@ class DecodeConfig:
             if item.name == "dtype":
                 if value not in DTYPE_BYTES:
                     raise UnknownNameError("dtype", str(value), DTYPE_BYTES)
+            elif item.name == "cache":
+                if value not in CACHES:
+                    raise UnknownNameError("cache mode", str(value), CACHES)
             elif item.name == "triton":
                 for name in self.triton_ops - set(TRITON_OPS):
                     raise UnknownNameError("Triton operation", name, TRITON_OPS)

@@ -7,6 +7,8 @@ from typing import Any
 
 from rcatools.workload.config import DecodeConfig
 
+UNKNOWN_FLUSH_BYTES = 512 * 2**20
+
 
 @dataclass(frozen=True)
 class KernelDeclaration:
@@ -108,6 +110,24 @@ def declare(config: DecodeConfig, *, kv_read: float = 1.0) -> tuple[KernelDeclar
             "expert-sized matrix product",
         ),
     )
+
+
+def flush_bytes(last_level_cache: int | None) -> int:
+    """Bytes to write for an empty cache: twice the last level, 512 MiB where its size is not known."""
+    return 2 * last_level_cache if last_level_cache else UNKNOWN_FLUSH_BYTES
+
+
+def cache_state(kernel: KernelDeclaration, config: DecodeConfig, last_level_cache: int | None) -> str:
+    """What the isolated timing of a kernel finds in the last-level cache.
+
+    "cold": flushed before each launch. "rotating": hot mode, but its launches go through operands of at least
+    twice the cache, so that each launch finds its own evicted. "hot": they fit, or the cache size is not known.
+    """
+    if config.cache == "cold":
+        return "cold"
+    if last_level_cache and kernel.bytes * kernel.per_step >= 2 * last_level_cache:
+        return "rotating"
+    return "hot"
 
 
 def read_tokens(config: DecodeConfig, kv_read: float) -> int:

@@ -279,9 +279,9 @@ class DecodeStep:
                 self.torch.mul(self.normed, 1.0)
 
     def output_hash(self) -> str:
-        """SHA-256 over the decode output and the expert result of the last step."""
+        """SHA-256 over the decode output and, where there are experts, the expert result of the last step."""
         digest = hashlib.sha256()
-        for tensor in (self.hidden_out, self.expert_result):
+        for tensor in (self.hidden_out, self.expert_result)[: 1 + bool(self.config.experts)]:
             digest.update(tensor.detach().cpu().view(self.torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 

@@ -1,0 +1,218 @@
+"""Figures of profiler traces, from the records that ``rcatools.trace`` computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from rcatools.report.safe import plot_text
+from rcatools.trace.bounds import Ceilings
+from rcatools.trace.decompose import TERMS
+from rcatools.trace.diff import TraceDiff
+from rcatools.trace.gaps import gaps
+from rcatools.trace.model import Trace
+from rcatools.trace.summary import Summary
+from rcatools.units import duration_us, percent
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+"""Okabe and Ito's palette, told apart with any colour vision."""
+
+_LONGEST_NAME = 56
+_MOST_POINTS = 4000
+
+
+def _layout(figure: go.Figure, title: str, **more: object) -> go.Figure:
+    figure.update_layout(
+        title=title, template="plotly_white", legend={"orientation": "h", "y": -0.2}, margin={"t": 60}, **more
+    )
+    return figure
+
+
+def _short(name: object) -> str:
+    text = str(name)
+    text = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 14]}...{text[-11:]}"
+    return plot_text(text)
+
+
+def _colours(labels: pd.Series) -> dict[str, str]:
+    return {
+        str(label): COLOURS[index % len(COLOURS)]
+        for index, label in enumerate(dict.fromkeys(labels.astype(str)))
+    }
+
+
+def share_figure(summary: Summary, top: int = 15) -> go.Figure:
+    """Share of the kernel time per kernel, largest on top, coloured by role; the rest is one bar."""
+    rows = summary.kernels.head(top)
+    colour = _colours(rows["role"])
+    figure = go.Figure()
+    for role in colour:
+        part = rows[rows["role"] == role]
+        figure.add_bar(
+            y=[f"{index + 1}. {_short(name)}" for index, name in zip(part.index, part["name"], strict=True)],
+            x=part["share"],
+            orientation="h",
+            name=plot_text(role),
+            marker_color=colour[role],
+            text=[percent(share) for share in part["share"]],
+            hovertext=[
+                f"{plot_text(str(name)[:400])}<br>{count} launches, median {duration_us(median)}, {plot_text(bound)}"
+                for name, count, median, bound in zip(
+                    part["name"], part["count"], part["median_us"], part["bound"], strict=True
+                )
+            ],
+            hoverinfo="text",
+        )
+    rest = summary.kernels.iloc[top:]
+    if len(rest):
+        figure.add_bar(
+            y=[f"{len(rest)} more kernels"],
+            x=[rest["share"].sum()],
+            orientation="h",
+            name="rest",
+            marker_color="#999999",
+        )
+    held = summary.coverage
+    covered = f"{held.kernels} kernels, {duration_us(held.kernel_us, 4)}; {held.unlinked} without a launch in the file"
+    order = {"autorange": "reversed", "categoryorder": "array", "categoryarray": [
+        *(f"{index + 1}. {_short(name)}" for index, name in zip(rows.index, rows["name"], strict=True)),
+        f"{len(rest)} more kernels"]}  # fmt: skip
+    return _layout(
+        figure, f"Share of the kernel time ({covered})", barmode="stack", height=120 + 24 * (len(rows) + 1),
+        xaxis={"tickformat": ".0%", "title": "share of the kernel time"}, yaxis=order,
+    )  # fmt: skip
+
+
+def roofline_figure(summary: Summary, ceilings: Ceilings, dtype: str = "bf16") -> go.Figure:
+    """Achieved rate against arithmetic intensity of the kernels whose work is known, under the ceilings.
+
+    Kernels without known work are counted in the title. No point is moved to fit under a ceiling.
+    """
+    table = summary.kernels
+    known = table[(table["bytes_per_s"].astype(float) > 0) & (table["flops_per_s"].astype(float) > 0)]
+    intensity = known["flops_per_s"].astype(float) / known["bytes_per_s"].astype(float)
+    colour = _colours(known["bound"])
+    figure = go.Figure()
+    for bound in colour:
+        part = known["bound"] == bound
+        figure.add_scatter(
+            x=intensity[part], y=known.loc[part, "flops_per_s"].astype(float), mode="markers", name=plot_text(bound),
+            marker={"color": colour[bound], "size": 6 + 30 * np.sqrt(known.loc[part, "share"])},
+            hovertext=[f"{_short(name)}<br>{plot_text(basis)}" for name, basis in zip(known.loc[part, "name"], known.loc[part, "bound_basis"], strict=True)],
+            hoverinfo="text",
+        )  # fmt: skip
+    rate, bandwidth = ceilings.flops.get(dtype), ceilings.bytes_per_s
+    if rate and bandwidth:
+        low = min([0.05, *intensity])
+        ridge = rate / bandwidth
+        figure.add_scatter(
+            x=[low, ridge, max([ridge * 20, *intensity])], y=[low * bandwidth, rate, rate], mode="lines",
+            line={"color": "black", "width": 1}, name=plot_text(f"ceilings: {ceilings.source}"),
+        )  # fmt: skip
+    share = float(known["share"].sum()) if len(known) else 0.0
+    return _layout(
+        figure, f"Roofline: {len(known)} of {len(table)} kernels, {percent(share)} of the kernel time",
+        xaxis={"type": "log", "title": "floating-point operations per byte"},
+        yaxis={"type": "log", "title": f"operations per second ({plot_text(dtype)})"},
+    )  # fmt: skip
+
+
+def distribution_figure(traces: Mapping[str, Trace], top: int = 6) -> go.Figure:
+    """Durations of the kernels with the most time, one box per kernel and run."""
+    tables = {label: trace.only_kernels() for label, trace in traces.items()}
+    totals: dict[str, int] = {}
+    for table in tables.values():
+        for name, time in table.groupby("name", observed=True)["dur_ns"].sum().items():
+            totals[str(name)] = totals.get(str(name), 0) + int(time)
+    names = sorted(totals, key=lambda name: -totals[name])[:top]
+    figure = go.Figure()
+    for index, (label, table) in enumerate(tables.items()):
+        parts = [table.loc[table["name"].astype(object) == name, "dur_us"] for name in names]
+        figure.add_box(
+            x=[_short(name) for name, part in zip(names, parts, strict=True) for _ in range(len(part))],
+            y=pd.concat(parts) if parts else [], name=plot_text(label), marker_color=COLOURS[index % len(COLOURS)],
+            boxpoints="outliers",
+        )  # fmt: skip
+    return _layout(
+        figure,
+        "Duration of each launch, by run",
+        boxmode="group",
+        yaxis={"title": "us", "type": "log"},
+        height=520,
+    )
+
+
+def waterfall_figure(difference: TraceDiff) -> go.Figure:
+    """From the span of a to that of b, one step per term."""
+    before, after = difference.spans_us
+    values = [difference.terms[f"{term}_us"] for term in TERMS]
+    figure = go.Figure(
+        go.Waterfall(
+            x=["a", *TERMS, "b"],
+            y=[before, *values, after],
+            measure=["absolute", *["relative"] * len(TERMS), "total"],
+            text=[duration_us(before, 4), *(f"{value:+.1f} us" for value in values), duration_us(after, 4)],
+            increasing={"marker": {"color": COLOURS[5]}},
+            decreasing={"marker": {"color": COLOURS[0]}},
+            totals={"marker": {"color": COLOURS[7]}},
+        )
+    )
+    low = min(before, after, before + min(np.cumsum([0.0, *values])))
+    high = max(before, after, before + max(np.cumsum([0.0, *values])))
+    room = 0.15 * (high - low) or 0.01 * high
+    state = "" if difference.comparable else " - NOT COMPARABLE"
+    return _layout(
+        figure, f"Where {difference.total_delta_us:+.1f} us come from{state}", showlegend=False,
+        yaxis={"title": "span, us", "range": [low - room, high + room]},
+    )  # fmt: skip
+
+
+def delta_figure(difference: TraceDiff) -> go.Figure:
+    """Change of each aligned launch against its duration, with the fitted fixed cost and share.
+
+    At most 4000 launches are drawn, evenly spaced in launch order; the title says how many of how many.
+    """
+    pairs = difference.pairs
+    drawn = pairs.iloc[:: max(len(pairs) // _MOST_POINTS, 1)]
+    mean = (drawn["dur_a"] + drawn["dur_b"]) / 2
+    colour = _colours(drawn["role"])
+    figure = go.Figure()
+    for role in colour:
+        part = drawn["role"] == role
+        figure.add_scattergl(
+            x=mean[part], y=(drawn["dur_b"] - drawn["dur_a"])[part], mode="markers", name=plot_text(role),
+            marker={"color": colour[role], "size": 4, "opacity": 0.6},
+            hovertext=[_short(name) for name in drawn.loc[part, "name"]], hoverinfo="text+x+y",
+        )  # fmt: skip
+    fit = difference.fit
+    if np.isfinite(fit.ratio) and len(drawn):
+        share = fit.ratio - 1
+        grid = np.geomspace(max(float(mean.min()), 1e-3), float(mean.max()), 100)
+        figure.add_scatter(
+            x=grid, y=(share * grid + fit.us_per_kernel) / (1 + share / 2), mode="lines", line={"color": "black"},
+            name=f"{fit.us_per_kernel:+.3f} us and {percent(abs(share))} {'more' if share >= 0 else 'less'}",
+        )  # fmt: skip
+    return _layout(
+        figure, f"Change against duration: {plot_text(difference.reading)} ({len(drawn)} of {len(pairs)} launches)",
+        xaxis={"type": "log", "title": "mean duration of the pair, us"}, yaxis={"title": "b minus a, us"},
+    )  # fmt: skip
+
+
+def gaps_figure(traces: Mapping[str, Trace], place: str = "replay") -> go.Figure:
+    """Share of the boundaries with at most this gap, one line per trace."""
+    figure = go.Figure()
+    for index, (label, trace) in enumerate(traces.items()):
+        table = gaps(trace).table
+        values = np.sort(table.loc[table["place"] == place, "gap_ns"].to_numpy()) / 1000
+        at = np.unique(np.linspace(0, max(values.size - 1, 0), min(values.size, 1000)).astype(int))
+        figure.add_scatter(
+            x=values[at] if values.size else [], y=(at + 1) / max(values.size, 1), mode="lines", line_shape="hv",
+            name=plot_text(f"{label} ({values.size} boundaries)"), line={"color": COLOURS[index % len(COLOURS)]},
+        )  # fmt: skip
+    return _layout(
+        figure, "Idle time between consecutive activities of a stream",
+        xaxis={"title": "us (below zero: overlap)"}, yaxis={"title": "share of the boundaries", "tickformat": ".0%"},
+    )  # fmt: skip

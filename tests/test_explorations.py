@@ -1,0 +1,61 @@
+"""What the explorations' README says can be read off their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rcatools.experiment.cliff import find_step
+
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "explorations" / "queue-cliff-h200"
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FOLDER / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("variants", [1, 4, 16])
+def test_the_bare_program_steps_at_the_sixteenth_stream(when: str, variants: int) -> None:
+    mine = [r for r in rows("native.jsonl") if (r["when"], r["variants"]) == (when, variants)]
+    curve = [r["us_per_kernel"] for r in sorted(mine, key=lambda r: r["streams"])]
+    step = find_step(curve)
+    assert step.at == 16
+    assert step.low == pytest.approx(0.73, abs=0.01)
+    assert step.high == pytest.approx(0.905, abs=0.01)
+
+
+def test_acts_take_the_places_that_are_told() -> None:
+    at = {(r["act"], tuple(r["warm"]), tuple(r["env"])): r.get("step_at") for r in rows("acts.jsonl")}
+    for warm in ((), ("linear_bias", "mm", "norm")):
+        reference = at["none", warm, ()]
+        assert reference == (8 if warm else 7)
+        used = {act: reference - place for (act, w, e), place in at.items() if w == warm and not e and place}
+        assert {
+            used[name] for name in ("add", "tri", "mm", "linear_bias", "norm", "h2d", "legacy", "high")
+        } == {1}
+        assert {used[name] for name in ("unused", "event", "wait")} == {0}
+        assert (used["add2"], used["add4"]) == (2, 4)
+
+
+def test_a_decode_step_on_one_further_stream_takes_all_places_and_a_capture_two() -> None:
+    steps = {
+        r["work"]: find_step([0.727, *r["us_per_kernel_after_0_to_12_streams"]])
+        for r in rows("work_on_one_stream.jsonl")
+    }
+    at = {name: step.at - 1 for name, step in steps.items() if step.at is not None}
+    assert at["none"] == at["alloc"] == 8
+    assert (at["cap"], at["caprun"], at["qkv1"], at["merge1"]) == (6, 7, 7, 7)
+    assert at["all"] == 1
+    assert {at[name] for name in ("out40", "gather40", "rms40", "write40", "expert10")} == {0}
+    assert at["qkv40"] == 4
+
+
+def test_a_process_that_has_stepped_stays_so() -> None:
+    for row in rows("graphs.jsonl"):
+        curve = row["us_per_kernel_after_1_to_20_streams"]
+        for later in ("first_graph_again", "after_half_a_second_idle", "replayed_on_a_further_stream"):
+            assert row[later] == pytest.approx(curve[-1], rel=0.03)
