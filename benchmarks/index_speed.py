@@ -40,7 +40,9 @@ def write_recording(folder: Path, number: int) -> None:
     machine, day, commit = number % 10, number // 10 % 28, number // 40
     folder.mkdir(parents=True)
     level = 1700 * (1.03 if machine == 7 else 1.0) * np.exp(rng.normal(0, 0.002))
-    columns: dict[str, list[object]] = {name: [] for name in ("arm", "block", "order", "run", "metric", "sample", "value")}
+    columns: dict[str, list[object]] = {
+        name: [] for name in ("arm", "block", "order", "run", "metric", "sample", "value")
+    }
     for i, arm in enumerate(ARMS):
         ratio = 1.05 if arm == "side" and commit > 120 else 1.0
         for block in range(BLOCKS):
@@ -63,14 +65,20 @@ def write_recording(folder: Path, number: int) -> None:
         "created_utc": f"2026-11-{day + 1:02d}T02:00:00+00:00",
         "command": "synthetic",
         "device": {"backend": "cuda", "name": "Synthetic GPU", "arch": "none", "uuid": f"card-{machine}"},
-        "environment": {"packages": {"torch": "2.11.0"}, "code": {"commit": f"{commit:040x}", "dirty": False}},
+        "environment": {
+            "packages": {"torch": "2.11.0"},
+            "code": {"commit": f"{commit:040x}", "dirty": False},
+        },
         "workload": {"name": "decode", "parameters": {"batch": 1}},
         "design": {
             "baseline": "off",
             "metric": "step_us",
             "margin": 0.01,
             "confidence": 0.95,
-            "arms": [{"name": arm, "role": role} for arm, role in zip(ARMS, ("baseline", "repeat", "suspect"), strict=True)],
+            "arms": [
+                {"name": arm, "role": role}
+                for arm, role in zip(ARMS, ("baseline", "repeat", "suspect"), strict=True)
+            ],
         },
         "counts": {"planned": BLOCKS * len(ARMS), "ok": BLOCKS * len(ARMS), "failed": 0},
     }

@@ -93,9 +93,7 @@ def survive(table: Path, out: Path, executor: str, rows: int, kills: int, seed: 
     process = begin(table, out, executor)
     code = process.wait()
     jobs = [Job(folder) for folder in sorted((out / "jobs").glob("*"))]
-    finished = collections.Counter(
-        sum(event["event"] == "done" for event in job.events()) for job in jobs
-    )
+    finished = collections.Counter(sum(event["event"] == "done" for event in job.events()) for job in jobs)
     lost = sum(event["event"] == "lost" for job in jobs for event in job.events())
     return {
         "exit_code": code,
@@ -134,9 +132,7 @@ def main() -> None:
         table = make_table(folder / "input", args.rows)
         found: dict[str, Any] = {}
         for executor in args.executors.split(","):
-            found[executor] = survive(
-                table, folder / executor, executor, args.rows, args.kills, args.seed
-            )
+            found[executor] = survive(table, folder / executor, executor, args.rows, args.kills, args.seed)
             print(json.dumps({executor: found[executor]}), flush=True)
         said = [answers(folder / executor) for executor in found]
         print(json.dumps({"same_answers": all(item == said[0] for item in said)}))

@@ -31,7 +31,11 @@ def comparison(folder: Path, name: str, step: float, seed: int = 0) -> str:
 
 
 def notebook(
-    folder: Path, name: str, *cells: str, parameters: str | None = "x: int = 1  # a number", kernel: bool = True
+    folder: Path,
+    name: str,
+    *cells: str,
+    parameters: str | None = "x: int = 1  # a number",
+    kernel: bool = True,
 ) -> str:
     """A notebook; returns its name relative to the folder."""
     made = [] if parameters is None else [new_code_cell(parameters, metadata={"tags": ["parameters"]})]

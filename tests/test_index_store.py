@@ -29,7 +29,9 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
     for number in range(6):
-        recording(tmp_path / f"night-{number % 2}" / f"r{number}", seed=number, ratio=1.0 + 0.03 * (number > 2))
+        recording(
+            tmp_path / f"night-{number % 2}" / f"r{number}", seed=number, ratio=1.0 + 0.03 * (number > 2)
+        )
     return tmp_path
 
 
@@ -64,7 +66,9 @@ def test_embedded_recordings_are_read_as_the_reader_reads_them(tmp_path: Path) -
     index.update(root, tmp_path)
     found = {name: table.to_pylist() for name, table in index.open_store(tmp_path).items()}
     assert found["problems"] == []
-    assert {row["recording"] for row in found["recordings"]} == {p.parent.name for p in root.glob("*/manifest.json")}
+    assert {row["recording"] for row in found["recordings"]} == {
+        p.parent.name for p in root.glob("*/manifest.json")
+    }
     for row in found["recordings"]:
         values = open_recording(root / row["recording"]).block_values(row["metric"])
         runs = [r for r in found["runs"] if r["recording"] == row["recording"]]
@@ -171,7 +175,9 @@ def test_recordings_of_a_sweep_carry_its_labels_and_broken_off_ones_do_not_count
     assert (rows["1"]["current"], rows["2"]["current"]) == (False, True)
     assert (rows["2"]["commit"], rows["2"]["day"], rows["2"]["name"]) == ("c0ffee1", "2026-11-09", "nightly")
     assert json.loads(rows["2"]["labels"])["model"] == "m"
-    assert [(j["row"], j["state"], j["host"], j["mask"]) for j in found["jobs"]] == [(4, "done", "node-7", "3")]
+    assert [(j["row"], j["state"], j["host"], j["mask"]) for j in found["jobs"]] == [
+        (4, "done", "node-7", "3")
+    ]
     job.reopen("again")
     index.update(tmp_path)
     assert not any(row["current"] for row in tables(tmp_path)["recordings"])
@@ -191,7 +197,9 @@ def test_reports_are_indexed_with_their_answer(tmp_path: Path) -> None:
     assert (row["verdict"], row["ratio"], row["supported"]) == ("slower", 1.07, "queue")
 
 
-def test_many_are_read_by_several_processes_with_the_same_result(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_are_read_by_several_processes_with_the_same_result(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index.update(many)
     alone = tables(many)
     shutil.rmtree(many / STORE)
@@ -210,7 +218,9 @@ def test_questions_in_sql_see_the_tables_and_nothing_else(many: Path, tmp_path: 
     with pytest.raises(InputError, match="no index"):
         query(many / STORE, "SELECT 1")
     index.update(many)
-    names, rows = query(many / STORE, "SELECT verdict, count(*) AS n FROM effects WHERE arm = 'side' GROUP BY 1 ORDER BY 1")
+    names, rows = query(
+        many / STORE, "SELECT verdict, count(*) AS n FROM effects WHERE arm = 'side' GROUP BY 1 ORDER BY 1"
+    )
     assert (names, rows) == (["verdict", "n"], [("equivalent", 3), ("slower", 3)])
     for name in TABLES:
         assert query(many / STORE, f"SELECT count(*) FROM {name}")[1] == [(len(tables(many)[name]),)]
@@ -247,7 +257,9 @@ def test_medians_are_those_of_numpy() -> None:
     assert list(medians) == [np.median(values[cell == c]) for c in cells]
 
 
-def test_the_command_prints_one_document_and_refuses_wrong_calls(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_one_document_and_refuses_wrong_calls(
+    many: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["index", str(many), "--json", "--page", str(many / "page.html")]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["verdicts"] == {"equivalent": 3, "slower": 3}
@@ -255,9 +267,18 @@ def test_the_command_prints_one_document_and_refuses_wrong_calls(many: Path, cap
     page = (many / "page.html").read_text()
     assert "<script" not in page
     assert "side (6)" in page
-    assert main(["index", str(many), "--query", "SELECT avg(ratio) AS r FROM effects WHERE arm = 'off'", "--json"]) == 0
+    assert (
+        main(
+            ["index", str(many), "--query", "SELECT avg(ratio) AS r FROM effects WHERE arm = 'off'", "--json"]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out) == {"columns": ["r"], "rows": [[None]]}
-    for words in (["index", "/absent"], ["index", str(many), "--margin", "2"], ["index", str(many), "--workers", "0"]):
+    for words in (
+        ["index", "/absent"],
+        ["index", str(many), "--margin", "2"],
+        ["index", str(many), "--workers", "0"],
+    ):
         assert main(words) == 2
         shown_err = capsys.readouterr()
         assert shown_err.out == ""

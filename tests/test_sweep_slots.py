@@ -26,7 +26,9 @@ STEPS = st.lists(
 
 @given(st.sampled_from([CARDS, CARDS[:2], []]), st.integers(1, 3), STEPS)
 @settings(max_examples=200, deadline=None)
-def test_no_order_of_calls_lets_two_rows_share(cards: list[Card], cpus: int, steps: list[tuple[str, object]]) -> None:
+def test_no_order_of_calls_lets_two_rows_share(
+    cards: list[Card], cpus: int, steps: list[tuple[str, object]]
+) -> None:
     slots = Slots(cards, cpus)
     held: dict[int, Place] = {}
     for what, value in steps:
@@ -81,7 +83,10 @@ def environment(place: Place, monkeypatch: pytest.MonkeyPatch, **masks: str) -> 
         monkeypatch.setenv(name, value)
     env = worker_environment(place, {"MY_FLAG": "1"}, Path("/job"))
     assert env["MY_FLAG"] == "1"
-    return {name[:4]: env.get(name) for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")}
+    return {
+        name[:4]: env.get(name)
+        for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    }
 
 
 def test_masks_of_both_vendors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Does the work of one job in its own process and writes ``result.json``, the only proof that it is done.
 
-    python -m rcatools.batch.execute JOB_FOLDER ATTEMPT
+python -m rcatools.batch.execute JOB_FOLDER ATTEMPT
 """
 
 from __future__ import annotations
@@ -122,9 +122,7 @@ def _compare(document: dict[str, Any], folder: Path, backend: str) -> Outcome:
         value=p["value"],
         higher_is_better=p["higher_is_better"],
     )
-    judged = judge_tables(
-        [(None, Path(p["table"]))], request, margin=p["margin"], confidence=p["confidence"]
-    )
+    judged = judge_tables([(None, Path(p["table"]))], request, margin=p["margin"], confidence=p["confidence"])
     write_json(folder / "compare.json", to_json(judged.verdict, judged.shown))
     return {"verdict": str(judged.verdict.verdict), "compare": "compare.json"}
 

@@ -88,7 +88,9 @@ class Fleet:
         text = "\n".join(f"- {md(sentence)}" for sentence in sentences)
         display({"text/markdown": f"**Answer**\n\n{text}", "text/plain": "\n".join(sentences)}, raw=True)
         if self.out:
-            write_bytes(self.out / "fleet.html", fleet_page.render(self.document, self.jobs, self.margin).encode())
+            write_bytes(
+                self.out / "fleet.html", fleet_page.render(self.document, self.jobs, self.margin).encode()
+            )
             write_json(
                 self.out / RESULTS / f"{notebook}.json",
                 {"notebook": notebook, "state": "done", "question": QUESTION, "answer": sentences},

@@ -27,7 +27,9 @@ def sentences(document: Document) -> list[str]:
     if verdicts:
         lines.append("Verdicts: " + ", ".join(f"{count} {name}" for name, count in verdicts.items()) + ".")
     if document["jobs"]:
-        lines.append("Jobs: " + ", ".join(f"{count} {name}" for name, count in document["jobs"].items()) + ".")
+        lines.append(
+            "Jobs: " + ", ".join(f"{count} {name}" for name, count in document["jobs"].items()) + "."
+        )
     lines += [odd_sentence(item) for item in document["odd"][:10]]
     if len(document["odd"]) > 10:
         lines.append(f"{len(document['odd']) - 10} more machines or days stand out.")
@@ -60,7 +62,9 @@ def bisect_sentences(found: Document) -> list[str]:
     if found["state"] == "no_step":
         return [f"No step among these commits (probability {units.percent(found['probability_no_step'])})."]
     few = ", ".join(found["candidates"][:8]) + (", ..." if len(found["candidates"]) > 8 else "")
-    lines = [f"Undecided after {found['recordings']} recordings: {len(found['candidates'])} candidates, {few}."]
+    lines = [
+        f"Undecided after {found['recordings']} recordings: {len(found['candidates'])} candidates, {few}."
+    ]
     if found["next"]:
         lines.append(f"Measure next: {found['next']}")
     return lines

@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rcatools.batch.index_query import STORE as STORE
-from rcatools.batch.index_query import generation
+from rcatools.batch.index_query import STORE, generation
 from rcatools.batch.index_read import Found, Rows, read_all
 from rcatools.errors import InputError
 from rcatools.files import write_json
@@ -31,14 +30,14 @@ from rcatools.recording.writer import exclusive
 
 CHUNK = 250
 PARALLEL_FROM = 1000
+__all__ = ["SCHEMAS", "STORE", "Updated", "open_store", "update", "walk"]
+
 _TEXT, _REAL, _WHOLE, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 
 
 def _schema(**kinds: str) -> pa.Schema:
     types = {"text": _TEXT, "real": _REAL, "whole": _WHOLE, "flag": _FLAG}
-    return pa.schema(
-        [(name, types[kind]) for kind, names in kinds.items() for name in names.split()]
-    )
+    return pa.schema([(name, types[kind]) for kind, names in kinds.items() for name in names.split()])
 
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -56,7 +55,8 @@ SCHEMAS: dict[str, pa.Schema] = {
     ),
     "runs": _schema(text="recording arm", real="value_us", whole="block"),
     "reports": _schema(
-        text="report stamp investigation answer verdict arm supported name labels", real="ratio ci_low ci_high"
+        text="report stamp investigation answer verdict arm supported name labels",
+        real="ratio ci_low ci_high",
     ),
     "jobs": _schema(
         text="job stamp name kind state verdict host backend mask error labels",
@@ -125,9 +125,7 @@ def update(
                 if made:
                     tables[name].append(pa.Table.from_pylist(made, schema=schema))
         counts = _write(place, tables)
-    return Updated(
-        counts, len(new), len(found) - len(new), len(gone), round(time.monotonic() - begun, 2)
-    )
+    return Updated(counts, len(new), len(found) - len(new), len(gone), round(time.monotonic() - begun, 2))
 
 
 def walk(root: Path) -> Iterator[Found]:
@@ -179,9 +177,7 @@ def _read(
             yield read_all(str(root), chunk)
         return
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        done = 0
-        for rows in pool.map(read_all, [str(root)] * len(chunks), chunks):
-            done += 1
+        for done, rows in enumerate(pool.map(read_all, [str(root)] * len(chunks), chunks), 1):
             say(f"{min(done * CHUNK, len(new))} of {len(new)} read")
             yield rows
 

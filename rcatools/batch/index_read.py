@@ -137,9 +137,7 @@ def _recording(root: Path, item: Found, rows: Rows) -> None:
         )
 
 
-def _levels(
-    folder: Path, manifest: Manifest
-) -> tuple[str, tuple[list[str], NDArray[np.int64], Floats], int]:
+def _levels(folder: Path, manifest: Manifest) -> tuple[str, tuple[list[str], NDArray[np.int64], Floats], int]:
     """Metric, (arms, blocks, median of each run as arms x blocks, NaN where missing), samples of the metric."""
     file = folder / "samples.parquet"
     if not file.is_file():
@@ -188,8 +186,7 @@ def _geometric(values: Floats) -> float | None:
 
 def _facts(manifest: Manifest, job: Mapping[str, Any]) -> dict[str, Any]:
     device, environment = manifest.device, manifest.environment
-    code = environment.get("code") if isinstance(environment.get("code"), dict) else {}
-    packages = environment.get("packages") if isinstance(environment.get("packages"), dict) else {}
+    code, packages = _mapping(environment.get("code")), _mapping(environment.get("packages"))
     labels = {str(k): str(v) for k, v in dict(job.get("labels") or {}).items()}
     workload = {"name": manifest.workload.get("name"), "parameters": manifest.workload.get("parameters")}
     text = json.dumps(workload, sort_keys=True, default=str)
@@ -228,6 +225,10 @@ def _machine(device: Mapping[str, Any], place: Mapping[str, Any]) -> str:
 def _count(counts: Mapping[str, Any], name: str) -> int | None:
     value = counts.get(name)
     return int(value) if isinstance(value, int | float) else None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str | None:

@@ -109,7 +109,9 @@ class Job:
     def attempts(self) -> int:
         """Number of attempts that were begun."""
         place = self.folder / "attempts"
-        numbers = [int(item.name) for item in place.iterdir() if item.name.isdigit()] if place.is_dir() else []
+        numbers = (
+            [int(item.name) for item in place.iterdir() if item.name.isdigit()] if place.is_dir() else []
+        )
         return max(numbers, default=0)
 
     def attempt(self, number: int) -> Path:

@@ -107,9 +107,7 @@ def _begin(waiting: list[Group], slots: Slots) -> list[_Running]:
     return begun
 
 
-def _next_job(
-    item: _Running, running: dict[int, _Running], poll: select.poll, slots: Slots
-) -> None:
+def _next_job(item: _Running, running: dict[int, _Running], poll: select.poll, slots: Slots) -> None:
     if not item.left:
         slots.give_back(item.lease)
         return

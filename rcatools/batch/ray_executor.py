@@ -71,7 +71,9 @@ def run_ray(
 def import_ray() -> Any:
     """The ray module; UnavailableError with what to do where it is not installed."""
     try:
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a row without a card keeps the masks
+        os.environ.setdefault(
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+        )  # a row without a card keeps the masks
         import ray
     except ImportError:
         raise UnavailableError(
@@ -102,7 +104,9 @@ def connect(ray: Any, address: str, cpus: int | None) -> None:
         ray.init(address=address or "local", **options)
     except (ConnectionError, ValueError, TimeoutError) as error:
         line = str(error).strip().splitlines()[0]
-        raise InputError(f"no Ray cluster at {address!r} ({line}): start one with 'ray start --head'") from None
+        raise InputError(
+            f"no Ray cluster at {address!r} ({line}): start one with 'ray start --head'"
+        ) from None
 
 
 def _answers(address: str) -> None:
@@ -160,9 +164,7 @@ def backend_of(accelerator: str) -> str:
     return "rocm" if accelerator.upper().startswith("AMD") else "cuda"
 
 
-def run_group(
-    folders: Sequence[str], device: str, accelerator: str, backend: str, retries: int
-) -> list[str]:
+def run_group(folders: Sequence[str], device: str, accelerator: str, backend: str, retries: int) -> list[str]:
     """The task: run a group's jobs one after the other on the card Ray gave; returns their states."""
     import ray
 

@@ -104,7 +104,9 @@ class Slots:
         """
         device = need.device
         if device == "none":
-            return self._lease("shared", Place("none")) if not self._alone and self._shared < self.cpus else None
+            return (
+                self._lease("shared", Place("none")) if not self._alone and self._shared < self.cpus else None
+            )
         if device == "cpu" or (device == "auto" and not self.cards):
             idle = not self._alone and not self._shared and len(self._free) == len(self.cards)
             return self._lease("alone", Place("cpu")) if idle else None
@@ -179,9 +181,7 @@ def find_cards() -> list[Card]:
 
 def mask_entries(vendor: str, count: int) -> list[str]:
     """What to write into the mask for each of the visible cards."""
-    names = (
-        ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES") if vendor == "rocm" else ("CUDA_VISIBLE_DEVICES",)
-    )
+    names = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES") if vendor == "rocm" else ("CUDA_VISIBLE_DEVICES",)
     for name in names:
         entries = [entry.strip() for entry in os.environ.get(name, "").split(",") if entry.strip()]
         if len(entries) == count:

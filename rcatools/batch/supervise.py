@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rcatools.batch.jobs import RESULT, Job, Place, host, now
+from rcatools.batch.jobs import Job, Place, host, now
 from rcatools.errors import InputError
 
 GRACE_S = 15.0  # a kind that watches its own time gets so long to say what happened
@@ -95,9 +95,7 @@ def run_job(job: Job, place: Place, *, watch: int | None = None) -> int:
         begun = time.monotonic()
         state, error, code = _attempt(job, number, place, watch)
         seconds = round(time.monotonic() - begun, 3)
-        job.write_status(
-            state, **facts, ended_utc=now(), seconds=seconds, error=error, exit_code=code
-        )
+        job.write_status(state, **facts, ended_utc=now(), seconds=seconds, error=error, exit_code=code)
         return {"done": DONE, "failed": WRONG if code == WRONG else FAILED, "lost": LOST}[state]
 
 

@@ -21,7 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arm", default="", help="judge this arm's ratio (default: the baseline's own time)")
     parser.add_argument("--investigation", default="", help="use recordings of this one only")
     parser.add_argument(
-        "--by", action="append", default=[], choices=["machine", "day"], help="take out its level (repeatable)"
+        "--by",
+        action="append",
+        default=[],
+        choices=["machine", "day"],
+        help="take out its level (repeatable)",
     )
     parser.add_argument(
         "--skip", action="append", default=[], metavar="COMMIT", help="cannot be measured (repeatable)"
@@ -43,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
     from rcatools.batch.fleet_tables import bisect_sentences
 
     if not args.commits.is_file():
-        raise InputError(f"no list of commits at {args.commits}: write one with 'git rev-list --reverse good..bad'")
+        raise InputError(
+            f"no list of commits at {args.commits}: write one with 'git rev-list --reverse good..bad'"
+        )
     try:
         commits = args.commits.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:

@@ -12,7 +12,7 @@ from rcatools.cli.app import print_json
 from rcatools.errors import InputError
 
 SUMMARY = "Gather all recordings, reports and jobs below a folder into one store; overview, SQL, page."
-EXAMPLE = "rcatools index recordings --query \"SELECT machine, avg(noise_floor) FROM recordings GROUP BY 1\""
+EXAMPLE = 'rcatools index recordings --query "SELECT machine, avg(noise_floor) FROM recordings GROUP BY 1"'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

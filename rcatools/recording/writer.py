@@ -14,12 +14,24 @@ from typing import Any
 import pandas as pd
 
 from rcatools.errors import InputError
-from rcatools.files import finite as finite
-from rcatools.files import sync_folder as sync_folder
-from rcatools.files import write_bytes as write_bytes
-from rcatools.files import write_json as write_json
+from rcatools.files import finite, sync_folder, write_bytes, write_json
 from rcatools.recording.reader import file_sha256
 from rcatools.recording.schema import KERNEL_COLUMNS, RUN_COLUMNS, SAMPLE_COLUMNS, SCHEMA, VERSION
+
+__all__ = [
+    "TABLES",
+    "exclusive",
+    "finish",
+    "finite",
+    "part_path",
+    "read_parts",
+    "sync_folder",
+    "tables",
+    "write_bytes",
+    "write_json",
+    "write_manifest",
+    "write_table",
+]
 
 TABLES = ("runs.parquet", "samples.parquet", "kernels.parquet")
 
