@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -128,12 +129,14 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     }
 
 
+@pytest.mark.ray
 def test_all_jobs_are_done_and_reported_once(placed: dict[str, Any]) -> None:
     assert sorted(placed["seen"]) == sorted(placed["status"])
     assert {status["state"] for status in placed["status"].values()} == {"done"}
     assert {status["attempt"] for status in placed["status"].values()} == {1}
 
 
+@pytest.mark.ray
 def test_no_card_holds_two_jobs_at_a_time(placed: dict[str, Any]) -> None:
     by_card: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in placed["status"].values():
@@ -142,9 +145,10 @@ def test_no_card_holds_two_jobs_at_a_time(placed: dict[str, Any]) -> None:
     assert {mask for _, mask in by_card} <= {"0", "1"}
     for spans in by_card.values():
         spans.sort()
-        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
+@pytest.mark.ray
 def test_groups_stay_on_one_card_in_their_order(placed: dict[str, Any]) -> None:
     for names, device in placed["groups"]:
         places = [placed["status"][name]["place"] for name in names]
@@ -154,6 +158,7 @@ def test_groups_stay_on_one_card_in_their_order(placed: dict[str, Any]) -> None:
         assert starts == sorted(starts)
 
 
+@pytest.mark.ray
 def test_each_vendor_gets_its_own_mask_of_one_card(placed: dict[str, Any]) -> None:
     backends = set()
     for name, status in placed["status"].items():
@@ -166,6 +171,7 @@ def test_each_vendor_gets_its_own_mask_of_one_card(placed: dict[str, Any]) -> No
     assert backends == {"rocm", "cuda"}
 
 
+@pytest.mark.ray
 def test_ray_and_local_give_the_same_results(tmp_path: Path) -> None:
     needs_ray()
     rows = [{"kind": "compare", "table": comparison(tmp_path, f"{i}.csv", 1.0 + i / 50, i), "baseline": "before"}

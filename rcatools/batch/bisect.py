@@ -88,7 +88,7 @@ class Location:
 
     def verdict_of(self, commit: int, level: float = 0.95) -> str:
         """ "good", "bad" or "undecided" for one commit."""
-        share = self.bad[commit]
+        share = float(self.bad[commit])
         return "bad" if share >= level else "good" if share <= 1 - level else "undecided"
 
 
@@ -184,7 +184,7 @@ def _posterior(at: Codes, y: Floats, count: int, groups: Codes, settings: Settin
     prior = np.full(count, math.log((1 - NO_STEP) / (count - 1)))
     prior[-1] = math.log(NO_STEP)
     if not at.size:
-        return np.exp(prior)
+        return np.asarray(np.exp(prior), dtype=float)
     after = (at[None, :] >= np.arange(1, count + 1)[:, None]).astype(float)
     after[-1] = 0.0
     x, r = _within(after, groups), _within(y[None, :], groups)[0]

@@ -144,7 +144,9 @@ def _levels(folder: Path, manifest: Manifest) -> tuple[str, tuple[list[str], NDA
         raise InputError(f"{folder} has no samples.parquet")
     if file.stat().st_size > MAX_TABLE_BYTES:
         raise InputError(f"{file} is larger than {MAX_TABLE_BYTES} bytes")
-    table = pq.ParquetFile(file, memory_map=False).read(_COLUMNS, use_threads=False)
+    # Read from memory in this thread: handing a small file to Arrow's threads takes longer than reading it.
+    source = pq.ParquetFile(pa.BufferReader(file.read_bytes()), pre_buffer=False)
+    table = source.read(_COLUMNS, use_threads=False)
     if not table.num_rows:
         raise InputError(f"{file} holds no sample")
     metrics = set(pc.unique(table["metric"]).to_pylist())
@@ -184,8 +186,7 @@ def _geometric(values: Floats) -> float | None:
 
 def _facts(manifest: Manifest, job: Mapping[str, Any]) -> dict[str, Any]:
     device, environment = manifest.device, manifest.environment
-    code = environment.get("code") if isinstance(environment.get("code"), dict) else {}
-    packages = environment.get("packages") if isinstance(environment.get("packages"), dict) else {}
+    code, packages = _mapping(environment.get("code")), _mapping(environment.get("packages"))
     labels = {str(k): str(v) for k, v in dict(job.get("labels") or {}).items()}
     workload = {"name": manifest.workload.get("name"), "parameters": manifest.workload.get("parameters")}
     text = json.dumps(workload, sort_keys=True, default=str)
@@ -224,6 +225,10 @@ def _machine(device: Mapping[str, Any], place: Mapping[str, Any]) -> str:
 def _count(counts: Mapping[str, Any], name: str) -> int | None:
     value = counts.get(name)
     return int(value) if isinstance(value, int | float) else None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str | None:
