@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from rcatools.batch.folder import recording_name, report_folder
 from rcatools.batch.parameters import distribute, read_parameters
 from rcatools.batch.status import Status
-from rcatools.errors import InputError, RunError
+from rcatools.errors import InputError, RunError, UnknownNameError
 from rcatools.files import write_bytes, write_json
 from rcatools.report import live
 from rcatools.report.inputs import Inputs, inputs
-from rcatools.report.locate import checkout, investigation_folder
-from rcatools.report.questions import QUESTIONS
+from rcatools.report.locate import checkout, investigation_folder, names_declared
+from rcatools.report.questions import GENERAL, QUESTIONS
 
 if TYPE_CHECKING:
     from rcatools.batch.notebook import NotebookJob, NotebookRun
     from rcatools.report.evidence import Evidence
 
-NOTEBOOKS = tuple(QUESTIONS)
+NOTEBOOKS = GENERAL
 RESERVED = {"investigation": "the first argument", "recordings": "--recording", "out": "--out"}
 NOTEBOOK_LIMIT_S = 600.0
 FILES = ("findings.md", "report.html", "report.zip", "verdict.json", "status.json")
@@ -118,12 +118,25 @@ def _check(options: ReportOptions) -> _Plan:
         if name in RESERVED:
             raise InputError(f"parameter {name!r} is set by {RESERVED[name]}")
     investigation_folder(options.investigation)
-    books = {name: notebook_path(name) for name in NOTEBOOKS}
+    books = notebooks_of(options.investigation)
     by_file = distribute([read_parameters(path) for path in books.values()], options.parameters)
     plan = _Plan(options, books, {name: by_file[path.name] for name, path in books.items()})
     if not options.live:
         plan.asked(options.recordings)
     return plan
+
+
+def notebooks_of(investigation: str) -> dict[str, Path]:
+    """The notebooks of an investigation's report, in order.
+
+    Raises:
+        UnknownNameError: there is no such investigation, or it names a notebook that does not exist.
+    """
+    named = names_declared(investigation, "notebooks")
+    for name in named:
+        if name not in QUESTIONS:
+            raise UnknownNameError(f"notebook of {investigation}", name, QUESTIONS)
+    return {name: notebook_path(name) for name in named or NOTEBOOKS}
 
 
 def notebook_path(name: str) -> Path:
@@ -196,12 +209,16 @@ def _measure_all(options: ReportOptions, folder: Path, say: Say) -> Path:
 
 
 def _measure_short(options: ReportOptions, folder: Path) -> live.LiveRun:
+    try:
+        arms, short = live.short(options.investigation)
+    except InputError as error:
+        return live.LiveRun(None, str(error))
     return live.measure(
         options.investigation,
         folder / "live" / f"{Path(options.investigation).name}-check",
         device=options.device,
-        arms=live.SHORT_ARMS,
-        options=live.SHORT,
+        arms=arms,
+        options=short,
         log=folder / "logs" / "live.log",
     )
 

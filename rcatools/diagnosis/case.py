@@ -7,7 +7,7 @@ it add arms, the others are only listed. A check looks at one recording.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -90,6 +90,7 @@ class Case:
         tables: tables by name, beside or instead of those of the investigation.
         steps: figures of traces that were read before, by recording path and arm.
         margin: replaces the margin that the first recording (or the investigation) declared.
+        companions: recordings of further workloads that checks name; each is judged within itself.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Case:
         tables: Mapping[str, pd.DataFrame] | None = None,
         steps: Mapping[tuple[str, str], StepFigures] | None = None,
         margin: float | None = None,
+        companions: Sequence[Recording] = (),
     ) -> None:
         self.investigation = investigation
         self.spec = investigation.spec
@@ -107,6 +109,7 @@ class Case:
         apart = [(r, unlike(r, first)) for r in recordings if first is not None]
         self.recordings = tuple(r for r, why in apart if not why)
         self.others = tuple((r, why) for r, why in apart if why)
+        self.companions = {r.name: r for r in companions}
         declared = first.manifest.margin if first is not None else self.spec.effect.margin
         self.margin = declared if margin is None else margin
         self.warnings: list[str] = []
@@ -151,6 +154,12 @@ class Case:
         device = self.primary.manifest.device
         return str(device.get("name") or device.get("backend") or "an unnamed device")
 
+    def devices_of(self, names: Iterable[str]) -> str:
+        """Devices of the recordings of these names, in words; the primary's where none is known."""
+        known = {item.name: item for item in (*self.recordings, *self.companions.values())}
+        found = dict.fromkeys(str(known[n].manifest.device.get("name")) for n in names if n in known)
+        return " and ".join(found) or self.device_name
+
     def confidence(self, recording: Recording) -> float:
         """The confidence the recording declared."""
         value = recording.manifest.design.get("confidence", 0.95)
@@ -164,10 +173,16 @@ class Case:
             self._logs[key] = pd.DataFrame(np.log(values.to_numpy(dtype=float)), values.index, values.columns)
         return self._logs[key]
 
-    def recording_with(self, arms: Sequence[str], metric: str = "") -> Recording | None:
+    def sources(self, companion: str = "") -> tuple[Recording, ...]:
+        """The recordings of the device, or the one companion of that name where it is there."""
+        if companion:
+            return (self.companions[companion],) if companion in self.companions else ()
+        return self.recordings
+
+    def recording_with(self, arms: Sequence[str], metric: str = "", companion: str = "") -> Recording | None:
         """The recording with most blocks that hold all these arms, the first of equals; None where none has one."""
         best, most = None, 0
-        for recording in self.recordings:
+        for recording in self.sources(companion):
             table = self.logs(recording, metric or self.metric)
             if set(arms) <= set(table.columns):
                 blocks = int(np.isfinite(table[list(dict.fromkeys(arms))].to_numpy()).all(axis=1).sum())
@@ -230,13 +245,19 @@ class Case:
         return evaluate(quantity, self.tables)
 
     def compare(
-        self, arm: str, against: str = "", metric: str = "", margin: float | None = None
+        self,
+        arm: str,
+        against: str = "",
+        metric: str = "",
+        margin: float | None = None,
+        companion: str = "",
     ) -> tuple[Comparison, Recording] | None:
         """Paired comparison of two arms with the A/A floor; None where no recording has both."""
         against, metric = against or self.baseline, metric or self.metric
-        recording = self.recording_with((arm, against), metric)
+        recording = self.recording_with((arm, against), metric, companion)
         if recording is None:
             return None
+        declared = recording.manifest.margin if companion else self.margin
         key = (str(recording.path), arm, against, metric, str(margin))
         if key not in self._comparisons:
             floor = self.noise_floor(recording, metric)
@@ -244,7 +265,7 @@ class Case:
             self._comparisons[key] = compare_blocks(
                 np.exp(table[against].to_numpy()),
                 np.exp(table[arm].to_numpy()),
-                margin=margin or self.margin,
+                margin=margin or declared,
                 confidence=self.confidence(recording),
                 noise_floor=floor.floor if floor else None,
                 arm=arm,
@@ -255,10 +276,15 @@ class Case:
     def noise_floor(self, recording: Recording, metric: str = "") -> NoiseFloor | None:
         """The A/A floor of a recording, from the baseline and its repeat; None without one."""
         table = self.logs(recording, metric or self.metric)
-        for repeat in self.spec.effect.repeat:
-            if repeat in table.columns and self.baseline in table.columns:
+        baseline, repeats = self.baseline, list(self.spec.effect.repeat)
+        if recording.name in self.companions:
+            arms = recording.manifest.design["arms"]
+            baseline = recording.manifest.baseline
+            repeats = [str(arm["name"]) for arm in arms if arm.get("role") == "repeat"]
+        for repeat in repeats:
+            if repeat in table.columns and baseline in table.columns:
                 return noise.noise_floor(
-                    np.exp(table[self.baseline].to_numpy()),
+                    np.exp(table[baseline].to_numpy()),
                     np.exp(table[repeat].to_numpy()),
                     self.confidence(recording),
                 )

@@ -58,6 +58,8 @@ def observe(case: Case, name: str, check: Check, *, sensitive: bool | None) -> O
         check: what was declared.
         sensitive: False where a planted regression was missed; then "no difference" decides nothing.
     """
+    if getattr(check, "recording", ""):
+        sensitive = companion_sensitivity(case, check)
     outcome = _RUN[check.kind](case, check) if _answerable(case, check) else _other_device(case, check)
     if sensitive is False and outcome.definite and outcome.name in NO_DIFFERENCE:
         outcome = replace(
@@ -66,6 +68,27 @@ def observe(case: Case, name: str, check: Check, *, sensitive: bool | None) -> O
             reason="a planted regression was not seen in these data, so no difference proves nothing",
         )
     return Observation(name, check.text, check.kind, outcome, command(case, [check], name))
+
+
+def companion_sensitivity(case: Case, check: Any) -> bool | None:
+    """Whether the companion's own planted arms are told from its baseline on the check's metric.
+
+    True where every interval excludes no difference, None where nothing was planted or the check has no metric.
+    """
+    recording = case.companions.get(check.recording)
+    metric = getattr(check, "metric", "")
+    if recording is None or not metric:
+        return None
+    seen = []
+    for arm in recording.manifest.design["arms"]:
+        if str(arm.get("role", "")).startswith("plant_"):
+            found = case.compare(
+                str(arm["name"]), recording.manifest.baseline, metric, companion=recording.name
+            )
+            if found is not None:
+                e = found[0].estimate
+                seen.append(e.ci_low is not None and e.ci_high is not None and not e.ci_low <= 1 <= e.ci_high)
+    return all(seen) if seen else None
 
 
 def observe_all(case: Case, sensitive: bool | None) -> dict[str, Observation]:

@@ -24,7 +24,7 @@ MOST = 0.9
 def ledger(case: Case, check: LedgerFigure) -> Outcome:
     """A fact of one arm against another arm block by block, or against a number."""
     own = [check.arm] if check.bytes is not None else [check.arm, check.against or case.baseline]
-    for recording in case.recordings:
+    for recording in case.sources(check.recording):
         table = case.facts(recording, check.figure)
         if not set(own) <= set(table.columns):
             continue
@@ -44,9 +44,9 @@ def _against_number(check: LedgerFigure, values: Floats, place: Evidence) -> Out
     name = "matches" if equal == values.size else "differs" if equal == 0 else "varies"
     text = (
         f"{check.figure} of {check.arm}: {_list(values, check)}; {equal} of {values.size} runs equal "
-        f"{units.byte_count(check.bytes)}"
+        f"{units.byte_count(check.bytes) if check.unit == 'bytes' else check.bytes}"
     )
-    return _outcome(name, text, float(np.median(values)), values.size, place)
+    return _outcome(name, text, float(np.median(values)), values.size, place, check.unit)
 
 
 def _against_arm(check: LedgerFigure, arm: Floats, against: Floats, place: Evidence) -> Outcome:
@@ -69,7 +69,7 @@ def _against_arm(check: LedgerFigure, arm: Floats, against: Floats, place: Evide
         f"{label} of {place.arms[0]}: {_list(arm, check)}; of {place.arms[1]}: {_list(against, check)}; "
         f"larger in {more}, smaller in {less}, equal in {equal} of {n} blocks"
     )
-    return _outcome(name, text, float(np.median(difference)), n, place)
+    return _outcome(name, text, float(np.median(difference)), n, place, check.unit)
 
 
 def _list(values: Floats, check: LedgerFigure) -> str:
@@ -79,8 +79,8 @@ def _list(values: Floats, check: LedgerFigure) -> str:
     return ", ".join(shown) + (f" and {distinct.size - 3} more values" if distinct.size > 3 else "")
 
 
-def _outcome(name: str, text: str, value: float, n: int, place: Evidence) -> Outcome:
-    evidence = replace(place, text=text, value=value, unit="bytes", n=n)
+def _outcome(name: str, text: str, value: float, n: int, place: Evidence, unit: str) -> Outcome:
+    evidence = replace(place, text=text, value=value, unit=unit, n=n)
     definite = name != "varies"
     reason = "" if definite else "the blocks do not agree"
     return Outcome(name, definite, f"{name}: {text}", (evidence,), reason)

@@ -37,8 +37,10 @@ def not_tested(reason: str) -> Outcome:
     return Outcome(None, False, "not tested", reason=reason)
 
 
-def no_arms(case: Case, arms: Sequence[str], metric: str = "") -> Outcome:
+def no_arms(case: Case, arms: Sequence[str], metric: str = "", companion: str = "") -> Outcome:
     """No recording has these arms; the missing ones are named."""
+    if companion:
+        return not_tested(f"no recording {companion} with {' and '.join(dict.fromkeys(arms))} was given")
     if not case.recordings:
         return not_tested("no recording was given")
     present = {name for r in case.recordings for name in case.logs(r, metric or case.metric).columns}
@@ -74,9 +76,9 @@ def comparison_evidence(
 
 def ratio(case: Case, check: Ratio | Equivalence) -> Outcome:
     """Paired comparison with the declared margin."""
-    found = case.compare(check.arm, check.against, check.metric, check.margin)
+    found = case.compare(check.arm, check.against, check.metric, check.margin, check.recording)
     if found is None:
-        return no_arms(case, (check.arm, check.against or case.baseline), check.metric)
+        return no_arms(case, (check.arm, check.against or case.baseline), check.metric, check.recording)
     comparison, recording = found
     evidence = comparison_evidence(comparison, recording, check.metric or case.metric, check.notebook)
     verdict = comparison.verdict

@@ -210,7 +210,8 @@ def _by_observation(judged: ByObservation, observation: Observation) -> Judgemen
 def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Difference, ...]) -> Judgement:
     decided = [p for p in hypothesis.predictions if p.holds is not None]
     measured = "; ".join(f"{p.text}: {p.observed}" for p in decided) or NOT_MEASURED
-    scope = [f"seen on {case.device_name}; the claim speaks of another device"] if different else []
+    devices = case.devices_of(e.recording for p in decided for e in p.places)
+    scope = [f"seen on {devices}; the claim speaks of another device"] if different else []
     if hypothesis.status is Status.SUPPORTED:
         if different:
             return (

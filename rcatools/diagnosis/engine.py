@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from rcatools.diagnosis import answer, environment, mechanisms, rows
+from rcatools.diagnosis import answer, environment, mechanisms, provenance, rows
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe_all
 from rcatools.diagnosis.claims import judge_claims
@@ -27,6 +27,7 @@ def judge(
     *,
     margin: float | None = None,
     without: Collection[str] = (),
+    companions: Sequence[Recording] = (),
 ) -> Diagnosis:
     """Judge an investigation from its evidence; the same input gives the same diagnosis.
 
@@ -37,6 +38,7 @@ def judge(
         tables: tables by the names that the investigation declares, beside or instead of its own.
         margin: another margin than the one declared before the first run; the diagnosis says so.
         without: arms to judge without, to see what rests on them.
+        companions: recordings of further workloads that the investigation names; each is judged within itself.
 
     Raises:
         InputError: a table lacks a row, column or number that the investigation names, or the margin is not
@@ -45,7 +47,7 @@ def judge(
     if margin is not None and not 0 < margin < 1:
         raise InputError(f"the margin must lie between 0 and 1 (0.01 = 1 %), got {margin}")
     kept = [without_arms(recording, without) for recording in recordings] if without else recordings
-    return diagnose(Case(investigation, kept, tables, margin=margin))
+    return diagnose(Case(investigation, kept, tables, margin=margin, companions=companions))
 
 
 def without_arms(recording: Recording, names: Collection[str]) -> Recording:
@@ -81,7 +83,7 @@ def diagnose(case: Case) -> Diagnosis:
     sensitive = mechanisms.sensitivity(case)
     observed = observe_all(case, sensitive)
     links, ends_at, chain = judge_links(spec.links, observed)
-    hypotheses = judge_hypotheses(investigation, observed)
+    hypotheses = (*provenance.between_recordings(case), *judge_hypotheses(investigation, observed))
     how = mechanisms.all_mechanisms(case)
     planted = mechanisms.plants(case, how)
     noise = rows.noise(case)

@@ -90,6 +90,7 @@ def document(case: Case) -> dict[str, Any]:
         "parameters": manifest.workload.get("parameters"),
         "kv_bytes": _median_fact(case, "kv_bytes"),
         "recordings": [_recording(item, used=True) for item in case.recordings]
+        + [_recording(item, used=True) for item in case.companions.values()]
         + [_recording(item, used=False) for item, _ in case.others],
     }
 
@@ -127,7 +128,7 @@ def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
 def warnings(case: Case) -> list[str]:
     """What the environments of the recordings make doubtful."""
     found = []
-    for recording in case.recordings:
+    for recording in (*case.recordings, *case.companions.values()):
         state = code_state(recording)
         if state == UNCOMMITTED:
             found.append(
@@ -135,6 +136,11 @@ def warnings(case: Case) -> list[str]:
             )
         elif state is None:
             found.append(f"{recording.name} does not tell which commit was measured")
+    found += [
+        f"the companion recording {name} is not there: what rests on it was not tested"
+        for name in case.spec.companions
+        if name not in case.companions
+    ]
     first = case.primary
     for recording in case.recordings[1:]:
         for key in ("driver", "runtime", "uuid"):

@@ -10,6 +10,8 @@
     plants:        arm -> mechanisms it may be taken for
     claims:        {id, source, url, date, text, published, environment, cause, judged, pending}
     claim_tables:  published values in a table, one claim a row
+    companions:    recording of a further workload -> what it adds; checks name it in ``recording``
+    notebooks:     notebooks of the report, where they are not the general ones
     published:     name of the table of published numbers (id, source, url, label, value, unit, note)
     open:          {text, run, needs}
     reproduce:     one command
@@ -211,6 +213,8 @@ class Spec(_Form, frozen=True, kw_only=True):
     plants: dict[str, list[str]] = {}
     claims: list[Claim] = []
     claim_tables: list[ClaimTable] = []
+    companions: dict[str, str] = {}
+    notebooks: list[str] = []
     published: str = ""
     open: list[Open] = []
     reproduce: str = ""

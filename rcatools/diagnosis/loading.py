@@ -221,6 +221,12 @@ def _check_names(spec: Spec, source: str) -> None:
                     outcome,
                     known,
                 )
+    for name, check in spec.observations.items():
+        companion = getattr(check, "recording", "")
+        if companion and companion not in spec.companions:
+            raise UnknownNameError(
+                f"companion in {source} at observations.{name}", companion, spec.companions
+            )
     hypotheses = _unique(spec.hypotheses, "hypotheses", source)
     claims = _unique(spec.claims, "claims", source)
     _unique(spec.links, "links", source)
@@ -262,7 +268,8 @@ def _arm_references(spec: Spec) -> list[tuple[str, str]]:
     found += [("effect.repeat", name) for name in spec.effect.repeat]
     found += [("plants", name) for name in spec.plants]
     for key, check in spec.observations.items():
-        found += [(f"observations.{key}", name) for name in check.arms()]
+        if not getattr(check, "recording", ""):  # a companion has arms of its own
+            found += [(f"observations.{key}", name) for name in check.arms()]
     for i, claim in enumerate(spec.claims):
         if isinstance(claim.judged, ByEffect):
             names = [claim.judged.arm, claim.judged.against]

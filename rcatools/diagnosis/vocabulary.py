@@ -87,6 +87,8 @@ class Ratio(Check, frozen=True, kw_only=True, tag="ratio"):
     """Time of one arm against another, paired by block, with the verdict of the declared margin.
 
     ``against`` defaults to the baseline, ``metric`` to the declared one, ``margin`` to the declared one.
+    ``recording`` names a companion of the investigation (another workload, perhaps another device) to look in;
+    the margin is then the one it declared.
     """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
@@ -98,6 +100,7 @@ class Ratio(Check, frozen=True, kw_only=True, tag="ratio"):
     against: str = ""
     metric: str = ""
     margin: float | None = None
+    recording: str = ""
 
 
 class Equivalence(Check, frozen=True, kw_only=True, tag="equivalence"):
@@ -111,6 +114,7 @@ class Equivalence(Check, frozen=True, kw_only=True, tag="equivalence"):
     against: str = ""
     metric: str = ""
     margin: float | None = None
+    recording: str = ""
 
 
 class EffectShare(Check, frozen=True, kw_only=True, tag="effect_share"):
@@ -210,7 +214,7 @@ class LedgerFigure(Check, frozen=True, kw_only=True, tag="ledger"):
     """A fact of the runs (bytes, addresses, counts; see the recording's schema), in every block.
 
     Against another arm: compared block by block, ``modulo`` first where given, differences up to ``tolerance``
-    count as equal. With ``bytes``: the arm's own figure against that number.
+    count as equal. With ``bytes``: the arm's own figure against that number. ``unit``: of the figure, for people.
     """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
@@ -227,6 +231,8 @@ class LedgerFigure(Check, frozen=True, kw_only=True, tag="ledger"):
     bytes: int | None = None
     modulo: int | None = None
     tolerance: float = 0.0
+    unit: Literal["bytes", "count"] = "bytes"
+    recording: str = ""
 
 
 class Owner(Check, frozen=True, kw_only=True, tag="owner"):

@@ -38,6 +38,7 @@ _PLAN_KEYS = (
     "looks",
     "spawn_share",
     "parameters",
+    "short",
 )
 
 
@@ -111,6 +112,7 @@ class Plan:
         spawn_share: share of blocks in which every arm runs in a fresh interpreter.
         arms: all arms in order.
         parameters: workload parameters other than the backend's defaults, by backend.
+        short: workload parameters of a short live check, in place of those.
     """
 
     investigation: str
@@ -124,6 +126,7 @@ class Plan:
     spawn_share: float
     arms: tuple[Arm, ...]
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+    short: dict[str, Any] = field(default_factory=dict)
 
     def choose(self, names: Iterable[str] | None, backend: str) -> tuple[Arm, ...]:
         """The arms to run on a backend, in declared order; the baseline is always among them.
@@ -201,6 +204,7 @@ def parse_plan(investigation: str, document: dict[str, Any], where: str) -> Plan
         spawn_share=_number(document, "spawn_share", where, low=-1, high=1, default=0.15),
         arms=arms,
         parameters=dict(document.get("parameters", {})),
+        short=dict(document.get("short", {})),
     )
 
 

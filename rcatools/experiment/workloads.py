@@ -9,7 +9,7 @@ from rcatools.errors import UnknownNameError
 
 # name -> module with ``run(torch, task) -> {"samples", "kernels", "facts"}``. A module that says
 # ``NEEDS_TORCH = False`` is given None and runs where torch is not installed.
-WORKLOADS: dict[str, str] = {"drill": "rcatools.experiment.drill"}
+WORKLOADS: dict[str, str] = {"drill": "rcatools.experiment.drill", "vime": "rcatools.workload.vime.bench"}
 
 
 def needs_torch(name: str) -> bool:

@@ -163,6 +163,13 @@ def findings(document: Document, _: Measured) -> list[str]:
     return [text for text in sentences if text]
 
 
+def vime_decode(document: Document, _: Measured) -> list[str]:
+    """The forms, the products and the hazards, from the embedded tables."""
+    from rcatools.report import vime_findings
+
+    return vime_findings.sentences(document, vime_findings.load_extras(str(document["investigation"])))
+
+
 ANSWERS: dict[str, Callable[[Document, Measured], list[str]]] = {
     "00_preflight": preflight,
     "01_reproduce": reproduce,
@@ -170,4 +177,5 @@ ANSWERS: dict[str, Callable[[Document, Measured], list[str]]] = {
     "03_allocator": allocator,
     "04_compare_fixes": compare_fixes,
     "05_findings": findings,
+    "06_vime_decode": vime_decode,
 }

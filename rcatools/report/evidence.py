@@ -64,7 +64,8 @@ def gather(asked: Inputs) -> Evidence:
             )
     _check_drop(declared, asked.drop_arms)
     kept = [without_arms(item, asked.drop_arms) for item in opened] if asked.drop_arms else opened
-    document = judge(declared, kept, margin=asked.margin).document()
+    beside = [open_recording(folder) for folder in asked.companions]
+    document = judge(declared, kept, margin=asked.margin, companions=beside).document()
     effect = declared.spec.effect
     facts = Facts(
         recording=harmless_text(kept[0].name),

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import rcatools
 from rcatools.errors import InputError
-from rcatools.report.locate import investigation_folder, recording_folders
+from rcatools.report.locate import (
+    companion_folders,
+    investigation_folder,
+    names_declared,
+    recording_folders,
+)
 
 
 @dataclass(frozen=True)
@@ -21,19 +26,21 @@ class Inputs:
         recordings: folders, the first decides the device.
         margin: equivalence margin; None: the investigation's own.
         drop_arms: arms left out of every judgement.
+        companions: folders of further workloads that the investigation names.
     """
 
     investigation: str
     recordings: tuple[Path, ...]
     margin: float | None = None
     drop_arms: tuple[str, ...] = ()
+    companions: tuple[Path, ...] = ()
 
     def key(self) -> str:
         """A hash of everything the judgement depends on."""
         digest = hashlib.sha256(f"{rcatools.__version__} {self.margin} {sorted(self.drop_arms)}".encode())
         folder = investigation_folder(self.investigation)
         files = [folder / "investigation.yaml", *sorted(folder.glob("*.csv"))]
-        files += [recording / "manifest.json" for recording in self.recordings]
+        files += [recording / "manifest.json" for recording in (*self.recordings, *self.companions)]
         for file in files:
             try:
                 digest.update(file.name.encode() + file.read_bytes())
@@ -63,4 +70,5 @@ def inputs(
         tuple(recording_folders(investigation, recordings)),
         margin,
         tuple(drop_arms),
+        tuple(companion_folders(names_declared(investigation, "companions"))),
     )

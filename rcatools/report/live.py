@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SHORT = ("--blocks", "4", "--budget-s", "12", "-p", "samples=10", "--spawn-share", "0", "--inspect", "none")
-SHORT_ARMS = ("off_again", "side")
+from rcatools.experiment.arms import load_plan
+
+SHORT = ("--blocks", "4", "--budget-s", "12", "--spawn-share", "0", "--inspect", "none")
 LIMIT_S = 120.0
 
 
@@ -24,6 +25,18 @@ class LiveRun:
 
     folder: Path | None
     reason: str = ""
+
+
+def short(investigation: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Arms and recorder options of a short check: the A/A arms and the suspects, a few blocks.
+
+    Raises:
+        InputError: the investigation declares no arms for the recorder.
+    """
+    plan = load_plan(investigation)
+    arms = tuple(arm.name for arm in plan.arms if arm.role in {"repeat", "suspect"})
+    given = [word for name, value in plan.short.items() for word in ("-p", f"{name}={value}")]
+    return arms, (*SHORT, *given)
 
 
 def command(

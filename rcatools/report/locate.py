@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import yaml
 
 from rcatools.errors import InputError, UnavailableError, UnknownNameError
 
@@ -46,6 +48,19 @@ def investigation_folder(name: str) -> Path:
     return known[name]
 
 
+def names_declared(investigation: str, key: str) -> tuple[str, ...]:
+    """The names under a key of investigation.yaml, read without checking the rest of it.
+
+    Empty where the file or the key is not as it should be: what judges the file says so in words.
+    """
+    file = investigation_folder(investigation) / "investigation.yaml"
+    try:
+        read = yaml.load(file.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return tuple(str(name) for name in read.get(key) or ())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError, RecursionError):
+        return ()
+
+
 def embedded_recordings(investigation: str | None = None) -> dict[str, Path]:
     """Embedded recordings by name; of one investigation those whose name begins with it, GPUs first."""
     folder = checkout() / "data" / "recordings"
@@ -69,6 +84,12 @@ def recording_folder(name: str | Path) -> Path:
     if "/" in str(name) or not embedded:
         raise InputError(f"no recording at {path}: give a folder written by 'rcatools record'")
     raise UnknownNameError("recording", str(name), embedded)
+
+
+def companion_folders(names: Iterable[str]) -> list[Path]:
+    """The embedded recordings among these names, in their order."""
+    embedded = embedded_recordings()
+    return [embedded[name] for name in names if name in embedded]
 
 
 def recording_folders(investigation: str, given: Sequence[str | Path]) -> list[Path]:

@@ -9,4 +9,8 @@ QUESTIONS = {
     "03_allocator": "What does the allocator keep for each stream, and who holds it?",
     "04_compare_fixes": "Which fix variant removes the slowdown, and what does it cost?",
     "05_findings": "Which cause stands, which falls, and what is still open?",
+    "06_vime_decode": "What explains the gap between a clean checkout and the published rollout throughput, what does "
+    "each part take away, and what does safety cost?",
 }
+# What a report runs where investigation.yaml names no notebooks of its own.
+GENERAL = tuple(QUESTIONS)[:6]

@@ -61,11 +61,14 @@ class Case:
 
         display(bundle(item), raw=True)
 
-    def answer(self, notebook: str) -> None:
-        """Display the answer of a notebook; with a report folder also write its result file."""
+    def answer(self, notebook: str, sentences: Sequence[str] | None = None) -> None:
+        """Display the answer of a notebook; with a report folder also write its result file.
+
+        ``sentences``: the answer, where the notebook made it from more than the case.
+        """
         from IPython.display import display
 
-        sentences = answers.ANSWERS[notebook](self.document, self.measured)
+        sentences = sentences or answers.ANSWERS[notebook](self.document, self.measured)
         text = "\n".join(f"- {md(sentence)}" for sentence in sentences)
         display({"text/markdown": f"**Answer**\n\n{text}", "text/plain": "\n".join(sentences)}, raw=True)
         if self.out:

@@ -1,0 +1,100 @@
+"""Graph capture of the log-probability forms, and the hazards that need a GPU.
+
+    python benchmarks/capture_hazards.py [OUT_DIR] [--world 1] [--blocks 20]
+
+Writes ``OUT_DIR/capture_hazards.json``. Each scenario runs in its own group of worker processes, under a
+watchdog, because a failed capture leaves its process unusable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from rcatools.device import fingerprint  # noqa: E402
+from rcatools.workload.vime.group import run_group  # noqa: E402
+
+QWEN3_VOCAB = 151_936
+CAPTURABLE = (
+    "packed",
+    "packed_once",
+    "packed_cached",
+    "packed_cached_column",
+    "safe_carried",
+    "safe_carried_flat",
+)
+WATCHDOG_S = 60.0
+
+
+def scenarios(blocks: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name to the function of ``rcatools.workload.vime.capture`` and its arguments."""
+    base: dict[str, Any] = {"vocab": QWEN3_VOCAB, "seed": 1}
+    return {
+        "gather_list": ("gather_capture", {"form": "list"}),
+        "gather_flat": ("gather_capture", {"form": "flat"}),
+        "capture_forms": ("capture_forms", base | {"forms": CAPTURABLE}),
+        "capture_reference": ("capture_forms", base | {"forms": ("reference",)}),
+        "capture_safe_agreed": ("capture_forms", base | {"forms": ("safe_agreed",)}),
+        "evicted_unsafe": ("evicted_buffer", base | {"form": "packed_cached_column"}),
+        "evicted_safe": ("evicted_buffer", base | {"form": "safe_carried"}),
+        "streams_unsafe": ("shared_by_streams", base | {"form": "packed_cached_column"}),
+        "streams_safe": ("shared_by_streams", base | {"form": "safe_carried"}),
+        "timed_replays": (
+            "timed_replays",
+            base | {"forms": CAPTURABLE, "rows": (1, 8, 64), "blocks": blocks},
+        ),
+    }
+
+
+def main() -> int:
+    """Run every scenario; a failed one is part of the result, not of the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("out_dir", type=Path, nargs="?", default=ROOT / "build" / "capture_hazards")
+    parser.add_argument("--world", type=int, default=1)
+    parser.add_argument("--blocks", type=int, default=20)
+    args = parser.parse_args()
+    if not find_spec("torch"):
+        print("needs torch: nothing was measured")
+        return 0
+    import torch
+
+    if torch.cuda.device_count() < args.world:
+        print(f"needs {args.world} GPUs that torch can use: nothing was measured")
+        return 0
+    args.out_dir.mkdir(parents=True, exist_ok=True)
+    target = args.out_dir / "capture_hazards.json"
+    result: dict[str, Any] = {
+        "format": "rcatools-capture-hazards-2",
+        "world": args.world,
+        "environment": fingerprint.environment(torch),
+        "unix_time": time.time(),
+        "scenarios": {},
+    }
+    for name, (function, arguments) in scenarios(args.blocks).items():
+        started = time.monotonic()
+        outcome = run_group(
+            f"capture.{function}", args.world, watchdog_s=WATCHDOG_S, device="cuda", arguments=arguments
+        )
+        result["scenarios"][name] = {
+            "function": function,
+            "state": outcome.state,
+            "errors": {str(rank): text for rank, text in outcome.errors.items()},
+            "results": {str(rank): value for rank, value in outcome.results.items()},
+            "seconds": time.monotonic() - started,
+        }
+        target.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
+        shown = outcome.results.get(0) if name != "timed_replays" else "..."
+        print(f"{name:<20} {outcome.state:<6} {outcome.errors or shown}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,262 @@
+"""Turns the JSON of ``benchmarks/decode_matmul.py`` into a recording, so that it is judged like any other.
+
+    python -m rcatools.experiment.product_recording decode_matmul.json data/recordings/NAME
+
+Every arm of the table becomes an arm, every shape and row count a metric ``<shape>_m<rows>_us``. A process of
+the benchmark is a block here, because the process is the unit of replication; its own blocks are samples.
+Results of the benchmark's first form hold one process: its blocks are the blocks here, and the design's
+``replicate`` says so, because such intervals cover nothing that differs between processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rcatools.errors import InputError
+from rcatools.files import write_bytes
+from rcatools.recording.reader import file_sha256
+from rcatools.recording.schema import RUN_COLUMNS, SAMPLE_COLUMNS
+from rcatools.recording.writer import write_manifest, write_table
+from rcatools.workload.vime.product import BLOCK_K, CHUNK_K, QWEN3_8B_TP4
+
+FORMAT = "rcatools-decode-matmul-2"
+FIRST_FORMAT = "rcatools-decode-matmul-1"
+RAW = "decode_matmul.json"
+MAX_BYTES = 64 * 2**20
+MARGIN = 0.02
+COMMAND = "python benchmarks/decode_matmul.py"
+ARMS: dict[str, tuple[str, str]] = {
+    "default": ("baseline", "tiles 16 x 32, two warps, each chunk its own program"),
+    "default_again": ("repeat", "the baseline once more"),
+    "default_planted": ("plant_additive", "planted: one empty kernel more"),
+    "default_whole": ("probe", "default tiles, one program walks all chunks"),
+    "default_products": ("probe", "only the chunk products of the default"),
+    "default_deeper": ("probe", "default tiles with four stages: more loads in flight"),
+    "specialised_deeper": ("probe", "the published configuration with four stages"),
+    "specialised": ("suspect", "the published configuration for this shape and row count"),
+    "specialised_whole": ("probe", "the published configuration, one program walks all chunks"),
+    "specialised_products": ("probe", "only the chunk products of the published configuration"),
+    "chunk_sum": ("probe", "only the ordered sum of the chunks"),
+    "torch": ("probe", "the vendor library's product through torch"),
+}
+READ_PREFIX = "read_"
+
+
+def load_product_json(path: Path) -> dict[str, Any]:
+    """Read and check the benchmark's JSON, in its present form whichever it was written in.
+
+    Raises:
+        InputError: the file is missing, too large, damaged or of another format.
+    """
+    if not path.is_file():
+        raise InputError(f"no file at {path}: give the JSON written by benchmarks/decode_matmul.py")
+    if path.stat().st_size > MAX_BYTES:
+        raise InputError(f"{path} is larger than {MAX_BYTES} bytes")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error})") from None
+    if isinstance(document, dict) and document.get("format") == FIRST_FORMAT:
+        document = _from_first_form(path, document)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InputError(f"{path} is not a result of benchmarks/decode_matmul.py ({FORMAT})")
+    missing = [key for key in ("environment", "table", "equality", "grid", "ceilings") if key not in document]
+    if missing:
+        raise InputError(f"{path} lacks {', '.join(missing)}: run the benchmark again")
+    return document
+
+
+def _from_first_form(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    try:
+        old = document["environment"]
+        blocks = len(document["table"][0]["us_per_call"])
+        process = {"seed": old["seed"], "clocks": old["clocks"], "unix_time": old["unix_time"]}
+        return document | {
+            "format": FORMAT,
+            "replicate": "block of one process",
+            "table": [
+                row | {"us_per_call": [[us] for us in row["us_per_call"]]} for row in document["table"]
+            ],
+            "ceilings": [document["ceilings"]],
+            "processes": [process] * blocks,
+            "device": {
+                "backend": "cuda",
+                "name": old["gpu"],
+                "arch": f"sm_{old['capability'].replace('.', '')}",
+                "memory_bytes": old["memory_bytes"],
+                "driver": old["driver"],
+                "runtime": old["cuda"],
+                "uuid": None,
+                "multiprocessors": old["multiprocessors"],
+                "last_level_cache_bytes": old["l2_bytes"],
+            },
+            "environment": {
+                "python": old["python"],
+                "packages": {"torch": old["torch"], "triton": old["triton"]},
+                "cuda": old["cuda"],
+                "hip": old["hip"],
+                "code": {"commit": old["commit"], "reason": "the benchmark's first form did not ask for it"},
+            },
+        }
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InputError(
+            f"{path} is damaged ({type(error).__name__}: {error}): run the benchmark again"
+        ) from None
+
+
+def metric_of(row: Mapping[str, Any]) -> str:
+    """Metric name of a table row."""
+    return f"{row['shape']}_m{row['rows']}_us"
+
+
+def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs and samples of the table, in the recording's columns.
+
+    Facts of the runs: ``programs_<shape>_m<rows>`` of every arm of ours, and on the baseline how many products
+    were checked for equal bits and how many were not equal (``products_checked``, ``products_unequal``).
+    """
+    facts = _facts(document)
+    names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
+    order_of = {arm: order for order, arm in enumerate(names)}
+    processes = range(len(document["processes"]))
+    isolation = "none" if "replicate" in document else "spawn"
+    runs = pd.DataFrame(
+        [
+            {
+                "run": f"{block:03d}-{order:02d}-{arm}",
+                "arm": arm,
+                "block": block,
+                "order": order,
+                "isolation": isolation,
+                "outcome": "ok",
+                "reason": None,
+                "started_utc": None,
+                "wall_s": None,
+            }
+            | facts[arm]
+            for block in processes
+            for order, arm in enumerate(names)
+        ],
+    )
+    runs = runs[[*RUN_COLUMNS, *(name for name in runs.columns if name not in RUN_COLUMNS)]]
+    samples = pd.DataFrame(
+        [
+            {
+                "arm": row["arm"],
+                "block": block,
+                "order": order_of[row["arm"]],
+                "run": f"{block:03d}-{order_of[row['arm']]:02d}-{row['arm']}",
+                "metric": metric_of(row),
+                "sample": sample,
+                "value": float(value),
+            }
+            for row in document["table"]
+            for block, values in enumerate(row["us_per_call"])
+            for sample, value in enumerate(values)
+        ],
+        columns=list(SAMPLE_COLUMNS),
+    )
+    return runs, samples
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    facts: dict[str, dict[str, int]] = {}
+    for row in document["table"]:
+        own = facts.setdefault(str(row["arm"]), {})
+        if row["launch"] is not None:
+            own[f"programs_{row['shape']}_m{row['rows']}"] = int(row["launch"]["programs"])
+    checked = [row for row in document["equality"] if row["split"] is not None]
+    facts["default"]["products_checked"] = len(checked)
+    facts["default"]["products_unequal"] = sum(not row["equal_to_default"] for row in checked)
+    return facts
+
+
+def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of the recording."""
+    names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
+    processes = document["processes"]
+    first = document["ceilings"][0]
+    fastest = min(min(times) for part in document["ceilings"] for times in part["read_us"].values())
+    count = len(names) * len(processes)
+    return {
+        "investigation": "vime-decode",
+        "state": "stopped" if document["not_run"] else "complete",
+        "created_utc": _utc(processes[0]["unix_time"]),
+        "finished_utc": _utc(processes[-1]["unix_time"]),
+        "command": COMMAND,
+        "device": document["device"],
+        "environment": document["environment"],
+        "workload": {
+            "name": "decode_product",
+            "parameters": {
+                "block_k": BLOCK_K,
+                "chunk_k": CHUNK_K,
+                "shapes": {shape.name: [shape.depth, shape.cols] for shape in QWEN3_8B_TP4},
+            },
+            "kernels": [],
+        },
+        "ceilings": {"read_bytes_per_s": first["read_bytes"] / (fastest * 1e-6)},
+        "design": {
+            "baseline": "default",
+            "metric": "lm_head_m16_us",
+            "margin": MARGIN,
+            "confidence": 0.95,
+            "seed": processes[0]["seed"],
+            "blocks": len(processes),
+            "isolation": "the arms of a block share one process",
+            "replicate": document.get("replicate", "process"),
+            "looks": 1,
+            "arms": [_arm(name) for name in names],
+        },
+        "counts": {"planned": count, "ok": count, "failed": 0},
+        "not_run": list(document["not_run"]),
+    }
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _arm(name: str) -> dict[str, str]:
+    role, summary = ARMS.get(name, ("probe", "the weight read once and nothing else"))
+    return {"name": name, "role": role, "summary": summary}
+
+
+def write_product_recording(source: Path, out: Path) -> None:
+    """Write the recording folder, with the benchmark's JSON beside it.
+
+    Raises:
+        InputError: the source cannot be used.
+    """
+    document = load_product_json(source)
+    runs, samples = product_tables(document)
+    write_table(out / "runs.parquet", runs)
+    write_table(out / "samples.parquet", samples)
+    if source.resolve() != (out / RAW).resolve():
+        write_bytes(out / RAW, source.read_bytes())
+    manifest = product_manifest(document)
+    names = ("runs.parquet", "samples.parquet", RAW)
+    write_manifest(out, manifest | {"files": {name: file_sha256(out / name) for name in names}})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Convert one file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rcatools.experiment.product_recording", description=__doc__
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("out", type=Path)
+    args = parser.parse_args(argv)
+    write_product_recording(args.source, args.out)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

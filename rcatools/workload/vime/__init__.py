@@ -1,0 +1,1 @@
+"""The vime-decode workload: vocab-parallel log-probabilities, their hazards, and the decode product."""
