@@ -26,7 +26,8 @@ PAGES = ("batch.md", "slurm.md", "ci-github-actions.md")
 
 def commands(text: str) -> list[str]:
     """Calls of rcatools in a text, whatever stands around them."""
-    found = re.findall(r"(?:^|[\s(\"/])rcatools ((?:%s) [^|>)\n]*)" % "|".join(COMMANDS), text, re.M)
+    names = "|".join(COMMANDS)
+    found = re.findall(rf"(?:^|[\s(\"/])rcatools ((?:{names}) [^|>)\n]*)", text, re.M)
     return [re.sub(r"[\"`]?\s*(?:\|\|.*|#.*)?$", "", item) for item in found]
 
 

@@ -6,7 +6,6 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ def test_several_types_of_one_vendor_are_chosen_by_label() -> None:
 
 
 def test_a_card_that_no_machine_has_is_refused() -> None:
-    with pytest.raises(UnavailableError, match="'A100'.*H200"):
+    with pytest.raises(UnavailableError, match=r"'A100'.*H200"):
         task_options(group("gpu", "A100"), CLUSTER, 4.0)
     with pytest.raises(UnavailableError, match="'rocm'"):
         task_options(group("rocm"), {"CPU": 4.0, "GPU": 1.0, f"accelerator_type:{NVIDIA}": 1.0}, 4.0)
@@ -100,7 +99,7 @@ def needs_ray() -> None:
 
 
 @pytest.fixture(scope="module")
-def placed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def placed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Ten jobs in seven groups on two declared machines of two cards each."""
     needs_ray()
     out = tmp_path_factory.mktemp("ray")
@@ -121,7 +120,7 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     jobs = {name: Job(out / "jobs" / name) for names, _ in groups for name in names}
-    yield {
+    return {
         "groups": groups,
         "seen": json.loads(done.stdout.strip().splitlines()[-1]),
         "status": {name: job.status() for name, job in jobs.items()},

@@ -20,6 +20,7 @@ import pyarrow as pa
 from rcatools.batch.bisect import Location, Settings, locate
 from rcatools.errors import InputError, UnknownNameError
 
+STRATA = ("machine", "host", "day")
 LIMIT = 3.5
 LEAST_PEERS = 4
 DEFAULT_MARGIN = 0.01
@@ -254,7 +255,7 @@ def trend(
         commits: oldest first; a name may be shortened to 7 or more characters.
         arm: the value is this arm's ratio to the baseline of its own recording; "": the baseline's level.
         investigation: use its recordings only.
-        by: "machine" and "day" whose levels are taken out first.
+        by: "machine", "host" and "day" whose levels are taken out first.
         skip: commits that cannot be measured.
         settings: of the bisect.
 
@@ -271,8 +272,8 @@ def trend(
             raise UnknownNameError("investigation", investigation, set(frame["investigation"]))
         frame = frame[frame["investigation"] == investigation]
     for name in by:
-        if name not in {"machine", "day"}:
-            raise UnknownNameError("stratum", name, {"machine", "day"})
+        if name not in STRATA:
+            raise UnknownNameError("stratum", name, STRATA)
     frame, quantity = _values(tables, frame, arm)
     position = frame["commit"].map(lambda name: _position(names, name))
     points = frame.assign(position=position)
@@ -309,7 +310,7 @@ def _values(tables: Mapping[str, pa.Table], frame: pd.DataFrame, arm: str) -> tu
         return frame.assign(value=frame["baseline_us"]).dropna(subset=["value"]), "time of the baseline, us"
     effects = tables["effects"].to_pandas()
     known = set(effects.loc[effects["ratio"].notna(), "arm"])
-    if arm not in known:
+    if known and arm not in known:
         raise UnknownNameError("arm", arm, known)
     chosen = effects[(effects["arm"] == arm) & effects["ratio"].notna()][["recording", "ratio"]]
     return frame.merge(chosen.rename(columns={"ratio": "value"}), on="recording"), f"{arm} / baseline"

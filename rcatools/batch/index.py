@@ -42,7 +42,7 @@ def _schema(**kinds: str) -> pa.Schema:
 
 SCHEMAS: dict[str, pa.Schema] = {
     "recordings": _schema(
-        text="recording stamp investigation state created_utc day backend device arch machine driver torch "
+        text="recording stamp investigation state created_utc day backend device arch machine host driver torch "
         "commit workload baseline metric job name labels",
         real="margin baseline_us noise_floor noise_sd",
         whole="planned ok failed blocks samples",

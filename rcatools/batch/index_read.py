@@ -200,6 +200,7 @@ def _facts(manifest: Manifest, job: Mapping[str, Any]) -> dict[str, Any]:
         "device": _text(device.get("name")),
         "arch": _text(device.get("arch")),
         "machine": labels.get("machine") or _machine(device, place),
+        "host": labels.get("host") or _text(place.get("host")),
         "driver": _text(device.get("driver")),
         "torch": _text(packages.get("torch")),
         "commit": labels.get("commit") or _text(code.get("commit")),
