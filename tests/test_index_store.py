@@ -161,6 +161,23 @@ def test_links_and_hidden_folders_are_not_followed(many: Path) -> None:
     assert index.update(many).counts["recordings"] == 6
 
 
+def test_a_folder_that_cannot_be_listed_is_counted(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = index.os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(path).name == "night-0":
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(index.os, "scandir", scandir)
+    assert index.update(many).counts["problems"] == 1
+    assert "night-0 cannot be listed" in tables(many)["problems"][0]["reason"]
+    monkeypatch.undo()
+    assert index.update(many).counts | {"effects": 0, "runs": 0} == {
+        "recordings": 6, "effects": 0, "runs": 0, "reports": 0, "jobs": 0, "problems": 0,
+    }  # fmt: skip
+
+
 def test_recordings_of_a_sweep_carry_its_labels_and_broken_off_ones_do_not_count(tmp_path: Path) -> None:
     job = Job(tmp_path / "jobs" / "0123456789abcdef")
     job.create({"kind": "record", "labels": {"commit": "c0ffee1", "day": "2026-11-09", "model": "m"}},

@@ -129,7 +129,7 @@ def update(
 
 
 def walk(root: Path) -> Iterator[Found]:
-    """Everything below a folder; links and hidden folders are not followed."""
+    """Everything below a folder, folders that cannot be listed too; links and hidden folders are not followed."""
     waiting = [root]
     while waiting:
         folder = waiting.pop()
@@ -137,7 +137,8 @@ def walk(root: Path) -> Iterator[Found]:
         try:
             with os.scandir(folder) as entries:
                 names = {entry.name: entry for entry in entries}
-        except PermissionError:
+        except OSError:
+            yield Found("folder", str(folder.relative_to(root)), "")
             continue
         where = str(folder.relative_to(root))
         if "manifest.json" in names:

@@ -35,7 +35,7 @@ class Found:
     """One thing found on disk.
 
     Attributes:
-        kind: "recording", "report" or "job".
+        kind: "recording", "report", "job", or "folder" for one that cannot be listed.
         path: relative to the indexed folder.
         stamp: changes when its files do.
     """
@@ -60,7 +60,7 @@ class Rows:
 def read_all(root: str, found: list[Found]) -> Rows:
     """Rows of many things; what cannot be read becomes a row of ``problems``."""
     rows = Rows()
-    readers = {"recording": _recording, "report": _report, "job": _job}
+    readers = {"recording": _recording, "report": _report, "job": _job, "folder": _folder}
     for item in found:
         part = Rows()
         try:
@@ -72,6 +72,10 @@ def read_all(root: str, found: list[Found]) -> Rows:
         for name in vars(rows):
             getattr(rows, name).extend(getattr(part, name))
     return rows
+
+
+def _folder(root: Path, item: Found, rows: Rows) -> None:
+    raise InputError(f"the folder {root / item.path} cannot be listed: what it holds is not in the index")
 
 
 # --- recordings ---------------------------------------------------------------------------------------
