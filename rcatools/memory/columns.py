@@ -151,7 +151,7 @@ class TraceColumns:
             self.stacks.intern(entry.get("frames")),
         )
 
-    def append(  # noqa: PLR0917 - called once per event
+    def append(
         self, action: Any, address: Any, size: Any, stream: Any, time: Any, pool: Any, stack: int
     ) -> None:
         """Append one event given by its fields."""
