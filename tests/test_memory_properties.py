@@ -52,12 +52,18 @@ def size_from(rng: random.Random) -> int:
     return int(2 ** rng.uniform(0, 26))
 
 
+def first_difference(left: list[object], right: list[object]) -> object:
+    """Position and both items: comparing lists of 10,000 in an assertion takes minutes to print."""
+    pairs = itertools.zip_longest(left, right)
+    return next(((i, a, b) for i, (a, b) in enumerate(pairs) if a != b), None)
+
+
 class Pair:
     """The model and the slow model, fed with the same operations."""
 
     def __init__(self, variant: str) -> None:
         conf, options = VARIANTS[variant]
-        self.fast = Simulator(rules_from_settings(conf), limit=options.get("limit"))
+        self.fast = Simulator(rules_from_settings(conf, "2.13"), limit=options.get("limit"))
         self.slow = Reference(**options)
         self.live: dict[str, int] = {}
         self.count = 0
@@ -110,12 +116,12 @@ class Pair:
         events = [
             (e.action, e.address, 0 if e.action.startswith("free_") else e.size) for e in self.fast.events
         ]
-        assert events == self.slow.log
+        assert first_difference(events, self.slow.log) is None
         layout = [
             (s["address"], s["stream"], [(b["address"], b["size"], b["state"]) for b in s["blocks"]])
             for s in raw_snapshot(self.fast)["segments"]
         ]
-        assert layout == self.slow.layout()
+        assert first_difference(layout, self.slow.layout()) is None
         assert self.fast.heap.reserved == self.slow.reserved
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rcatools.memory.expandable import find_room, map_front, reserve, trim
-from rcatools.memory.heap import UNMAPPED, Block, BlockPool, Segment
+from rcatools.memory.heap import UNMAPPED, Block, BlockPool, ContradictionError, Segment
 from rcatools.memory.repair import (
     describe,
     doubt,
@@ -195,7 +195,8 @@ def _expand(engine: Engine, index: int, pool: BlockPool, want: int) -> tuple[Blo
     grown = 0 if block.state == UNMAPPED else block.size
     while grown < want:
         target = block if block.state == UNMAPPED else block.next
-        assert target is not None
+        if target is None or target.state != UNMAPPED:
+            raise ContradictionError(f"no room to map {want} bytes at {base:#x}")
         wanted = min(want - grown, target.size)
         _clear(engine, index, target.address, wanted, own=target.segment)
         block, address, mapped = map_front(heap, target, wanted)
