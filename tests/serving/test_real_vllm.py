@@ -24,6 +24,11 @@ def record(vllm: Path, model: Path, out: Path, *words: str, engine: str = ENGINE
     return main(["serving", "record", *fixed, "--input-len", "16", "--output-len", "16", *words])
 
 
+def is_no_difference(verdict: str, p_value: float | None) -> bool:
+    """On the CPU both arms are plain vLLM; by chance one of twenty such comparisons calls them different."""
+    return verdict in ("equivalent", "undecided") or (p_value is not None and p_value > 0.001)
+
+
 def left_running(out: Path) -> list[str]:
     found = []
     for place in Path("/proc").glob("[0-9]*"):
@@ -68,7 +73,7 @@ def test_two_arms_three_blocks(latency: Path) -> None:
 def test_its_verdict_is_no_difference_or_none_with_a_detection_limit(latency: Path) -> None:
     effect = judge(load_investigation(INVESTIGATION), [open_recording(latency)]).effect
     assert effect is not None
-    assert effect.verdict in ("equivalent", "undecided")
+    assert is_no_difference(effect.verdict, effect.p_value)
     assert effect.n == 3
     assert effect.mde is not None
     assert effect.mde > 0
@@ -78,7 +83,7 @@ def test_a_report_is_made_of_it(latency: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     assert main(["report", "vllm-capture-stream", "--recording", str(latency), "--out", str(out)]) == 0
     verdict = json.loads((out / "verdict.json").read_text())
-    assert verdict["effect"]["verdict"] in ("equivalent", "undecided")
+    assert is_no_difference(verdict["effect"]["verdict"], verdict["effect"]["p_value"])
     assert json.loads((out / "status.json").read_text())["state"] == "done"
     assert "token" in (out / "findings.md").read_text()
 
@@ -105,7 +110,7 @@ def test_a_real_server_under_bench_serve(vllm: Path, model: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "engine", "env", "outcome", "reason"),
     [
-        ([], f"{ENGINE} --max-model-len 4096", {}, "error", "max"),
+        ([], f"{ENGINE} --max-model-len 4096", {}, "error", "max_model_len"),
         (["--ready-s", "1"], ENGINE, {}, "hung", "not ready within 1 s"),
         ([], ENGINE, {"VLLM_PLUGINS": ""}, "mismatch", "no marker was written"),
     ],
