@@ -10,7 +10,8 @@ import pytest
 from rcatools.cli import main
 from rcatools.diagnosis import judge, load_investigation
 from rcatools.recording import open_recording
-from rcatools.report.measured import Facts, measure_tables
+from rcatools.report.measured import Facts
+from rcatools.report.reading import measure_tables
 from rcatools.report.serving_view import memory, speeds, tables
 
 ROOT = Path(__file__).resolve().parents[1]
