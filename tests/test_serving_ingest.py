@@ -99,6 +99,8 @@ def test_tables_for_the_notebooks(ingested: Path) -> None:
     assert frame.loc[("c1", "side"), "Time per token"] == "+20.0 %"
     assert frame.loc[("c32", "side"), "Verdict"] == "slower"
     assert frame.loc[("c1", "current"), "Verdict"] == "equivalent"
+    assert frame.loc[("c1", "off"), "Each next token"] == "12.0 ms"
+    assert frame.loc[("c1", "side"), "Each next token"] == "14.4 ms (+20.0 % [+20.0 %, +20.0 %])"
     assert frame.loc[("c1", "side"), "KV cache"] == "990,000 tokens (differs: confound)"
     assert frame.loc[("c1", "current"), "KV cache"] == "1,000,000 tokens"
     assert "repeat with a fixed number of KV blocks" in table.note
