@@ -1,5 +1,6 @@
 # make report   set up, judge the embedded recordings, add a short live check: report/report.html
 # make test     set up and run all tests
+# make test-serving   the tests with a real vLLM, in an environment of its own (.venv-serving)
 # make lab      JupyterLab on the notebooks
 #
 # PYTHON=python3.12   another Python          TORCH='torch==2.13.0'   another torch, or none
@@ -34,6 +35,7 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest -m "not serving" $(TESTS)
 
 test-serving: $(STAMP)
+	@bash tools/serving_env.sh
 	@$(BIN)/python -m pytest -m serving $(TESTS)
 
 lab: $(STAMP)
