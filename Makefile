@@ -47,7 +47,7 @@ lint: $(STAMP)
 	@$(BIN)/python -m mypy
 
 bench: $(STAMP)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@$(BIN)/python -m benchmarks
 
 clean:
 	@rm -rf report build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
