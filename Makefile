@@ -5,13 +5,14 @@
 #
 # PYTHON=python3.12   another Python          TORCH='torch==2.13.0'   another torch, or none
 # LIVE=1              measure on this machine instead of judging recordings
+# INVESTIGATION=name  one investigation only (default: capture-stream, and vime-decode in OUT-vime-decode)
 # OUT=dir ARGS='...'  report folder and further options of 'rcatools report'
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.ready
 RUFF   = $(if $(wildcard $(BIN)/ruff),$(BIN)/ruff,ruff)
-INVESTIGATION ?= capture-stream
+INVESTIGATION ?=
 OUT   ?= report
 ARGS  ?=
 TESTS ?=
@@ -29,7 +30,12 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@touch $@
 
 report: $(STAMP)
+ifeq ($(INVESTIGATION),)
+	@$(BIN)/rcatools report capture-stream --out $(OUT) $(if $(LIVE),--live) $(ARGS)
+	@$(BIN)/rcatools report vime-decode --out $(OUT)-vime-decode $(if $(LIVE),--live,--no-live-check)
+else
 	@$(BIN)/rcatools report $(INVESTIGATION) --out $(OUT) $(if $(LIVE),--live) $(ARGS)
+endif
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -m "not serving" $(TESTS)
@@ -50,7 +56,7 @@ bench: $(STAMP)
 	@$(BIN)/python -m benchmarks
 
 clean:
-	@rm -rf report build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf report report-* build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean
