@@ -1,16 +1,18 @@
 # make report   set up, judge the embedded recordings, add a short live check: report/report.html
 # make test     set up and run all tests
+# make test-serving   the tests with a real vLLM, in an environment of its own (.venv-serving)
 # make lab      JupyterLab on the notebooks
 #
 # PYTHON=python3.12   another Python          TORCH='torch==2.13.0'   another torch, or none
 # LIVE=1              measure on this machine instead of judging recordings
+# INVESTIGATION=name  one investigation only (default: capture-stream, and vime-decode in OUT-vime-decode)
 # OUT=dir ARGS='...'  report folder and further options of 'rcatools report'
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.ready
 RUFF   = $(if $(wildcard $(BIN)/ruff),$(BIN)/ruff,ruff)
-INVESTIGATION ?= capture-stream
+INVESTIGATION ?=
 OUT   ?= report
 ARGS  ?=
 TESTS ?=
@@ -28,12 +30,18 @@ $(STAMP): pyproject.toml constraints.txt tools/setup.sh
 	@touch $@
 
 report: $(STAMP)
+ifeq ($(INVESTIGATION),)
+	@$(BIN)/rcatools report capture-stream --out $(OUT) $(if $(LIVE),--live) $(ARGS)
+	@$(BIN)/rcatools report vime-decode --out $(OUT)-vime-decode $(if $(LIVE),--live,--no-live-check)
+else
 	@$(BIN)/rcatools report $(INVESTIGATION) --out $(OUT) $(if $(LIVE),--live) $(ARGS)
+endif
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -m "not serving" $(TESTS)
 
 test-serving: $(STAMP)
+	@bash tools/serving_env.sh
 	@$(BIN)/python -m pytest -m serving $(TESTS)
 
 lab: $(STAMP)
@@ -45,10 +53,10 @@ lint: $(STAMP)
 	@$(BIN)/python -m mypy
 
 bench: $(STAMP)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@$(BIN)/python -m benchmarks
 
 clean:
-	@rm -rf report build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	@rm -rf report report-* build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean

@@ -18,19 +18,20 @@ part() { # name, seconds, command...
     tail -n 40 "$OUT/$name.log"
 }
 
-part doctor 25 "$PYTHON" -m rcatools doctor --json
-part streams 30 "$PYTHON" -m rcatools doctor --streams
-part engine 75 "$PYTHON" benchmarks/engine.py --runs 5 --json "$OUT/engine.json"
-part queue_cliff 105 "$PYTHON" benchmarks/queue_cliff.py --processes 5 --budget-s 80 --out "$OUT/queue_cliff"
-part placement 25 "$PYTHON" benchmarks/placement.py --fraction 0.3 --out "$OUT/placement"
+part doctor 15 "$PYTHON" -m rcatools doctor --json
+part streams 15 "$PYTHON" -m rcatools doctor --streams
+part engine 65 "$PYTHON" benchmarks/engine.py --runs 4 --json "$OUT/engine.json"
+part queue_cliff 125 "$PYTHON" benchmarks/queue_cliff.py --processes 5 --budget-s 100 --out "$OUT/queue_cliff"
+part owner 25 "$PYTHON" benchmarks/owner_intervention.py "$OUT/owner"
+part placement 20 "$PYTHON" benchmarks/placement.py --fraction 0.3 --out "$OUT/placement"
 
 compiler=$(command -v nvcc || command -v hipcc || true)
 if [ -n "$compiler" ]; then
     flags=(-O2)
     [ "$(basename "$compiler")" = hipcc ] && flags+=(-x hip)
     left=$((290 - (SECONDS - begun)))
-    if [ "$left" -gt 20 ]; then
-        part native_build 20 "$compiler" "${flags[@]}" -o "$OUT/native_cliff" benchmarks/native/queue_cliff.cu
+    if [ "$left" -gt 25 ]; then
+        part native_build 15 "$compiler" "${flags[@]}" -o "$OUT/native_cliff" benchmarks/native/queue_cliff.cu
         [ -x "$OUT/native_cliff" ] && part native "$((left - 15))" "$OUT/native_cliff" 5 1
         rm -f "$OUT/native_cliff"
     fi

@@ -211,7 +211,7 @@ def main() -> int:
     print(f"{device['name']} ({device['backend']}), torch {torch.__version__}, {today}")
     rows = isolation_cost(device, args.runs)
     rows += boundary_here(torch) if device["backend"] != "cpu" else []
-    for folder in sorted(RECORDINGS.glob("capture-stream-*")):
+    for folder in sorted(RECORDINGS.glob("capture-stream-h200*")):
         recording = open_recording(folder)
         rows += ceiling_shares(recording)
         if (

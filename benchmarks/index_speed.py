@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -84,9 +85,15 @@ def write_recording(folder: Path, number: int) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def measured(words: list[str]) -> tuple[float, float, str]:
-    """Seconds, peak resident bytes of the process with its children, and what it printed."""
-    begun = time.monotonic()
+def cpu_seconds() -> float:
+    """CPU time of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measured(words: list[str]) -> tuple[float, float, float, str]:
+    """Seconds, CPU seconds, peak resident bytes of the process with its children, and what it printed."""
+    begun, cpu = time.monotonic(), cpu_seconds()
     process = subprocess.Popen(
         [sys.executable, "-m", "rcatools", *words],
         stdout=subprocess.PIPE,
@@ -111,7 +118,7 @@ def measured(words: list[str]) -> tuple[float, float, str]:
     said, _ = process.communicate()
     watcher.join()
     assert process.returncode == 0, said
-    return time.monotonic() - begun, peak[0], said
+    return time.monotonic() - begun, cpu_seconds() - cpu, peak[0], said
 
 
 def main() -> None:
@@ -126,21 +133,25 @@ def main() -> None:
         for size in sizes:
             folder = root / f"size-{size}"
             begun = time.monotonic()
-            for number in range(size):
+            for number in range(0 if folder.is_dir() else size):
                 write_recording(folder / f"night-{number // 100:03d}" / f"run-{number:05d}", number)
             made = time.monotonic() - begun
-            seconds, peak, said = measured(["index", str(folder), "--json"])
-            again, _, _ = measured(["index", str(folder), "--json"])
-            asked = [measured(["index", str(folder), "--query", sql, "--json"])[0] for sql in QUESTIONS]
+            seconds, cpu, peak, said = measured(["index", str(folder), "--json"])
+            again = measured(["index", str(folder), "--json"])
+            asked = [measured(["index", str(folder), "--query", sql, "--json"]) for sql in QUESTIONS]
             print(
                 json.dumps(
                     {
                         "recordings": size,
                         "made_s": round(made, 1),
                         "indexed_s": round(seconds, 1),
-                        "per_recording_ms": round(1000 * seconds / size, 2),
-                        "unchanged_s": round(again, 2),
-                        "asked_s": [round(item, 2) for item in asked],
+                        "indexed_cpu_s": round(cpu, 1),
+                        "cpu_ms_per_recording": round(1000 * cpu / size, 2),
+                        "unchanged_s": round(again[0], 2),
+                        "unchanged_cpu_s": round(again[1], 2),
+                        "asked_s": [round(item[0], 2) for item in asked],
+                        "asked_cpu_s": [round(item[1], 2) for item in asked],
+                        "load": round(os.getloadavg()[0], 1),
                         "peak_mb": round(peak / 1e6),
                         "found": json.loads(said)["updated"]["counts"],
                     }

@@ -122,6 +122,7 @@ class Case:
         name = f"{self.name}{suffix}.pickle.gz"
         stats = torch.cuda.memory_stats()
         snapshot = torch.cuda.memory._snapshot()
+        _shorten_paths(snapshot)
         data = pickle.dumps(snapshot, protocol=4)
         (self.out / name).write_bytes(gzip.compress(data, 9, mtime=0))
         self.files.append(name)
@@ -132,6 +133,19 @@ class Case:
         data = json.dumps({"ops": self.ops, "streams": handles}, separators=(",", ":")).encode()
         (self.out / f"{self.name}.ops.json.gz").write_bytes(gzip.compress(data, 9, mtime=0))
         return {"files": self.files, "ops": len(self.ops), "streams": handles, **self.extra}
+
+
+def _shorten_paths(snapshot: dict[str, Any]) -> None:
+    """Name files by their place in the project or package, not by the folders of the machine."""
+    entries = [*snapshot["segments"], *(e for trace in snapshot.get("device_traces", []) for e in trace)]
+    entries += [block for segment in snapshot["segments"] for block in segment["blocks"]]
+    for entry in entries:
+        for frame in entry.get("frames") or ():
+            folder, package, rest = frame["filename"].partition("site-packages/")
+            if package:
+                frame["filename"] = package + rest
+            elif folder.endswith(Path(__file__).name):
+                frame["filename"] = f"benchmarks/{Path(__file__).name}"
 
 
 CASES: dict[str, tuple[Callable[[Case], None], dict[str, Any]]] = {}

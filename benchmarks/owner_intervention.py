@@ -6,7 +6,7 @@ Makes three snapshots, each in its own process: with a BLAS-Lt workspace of 76 M
 first process after clearing the workspaces and emptying the cache; then says whether the block followed. On ROCm
 the size is set by HIPBLASLT_WORKSPACE_SIZE (76 MiB is also torch's default there), on CUDA by
 CUBLASLT_WORKSPACE_SIZE with a workspace of its own for BLAS-Lt. Needs torch, numpy and pandas.
-Run on an H200 (torch 2.11); not run on ROCm.
+Not run as a whole; its cases were run one by one on an H200 (torch 2.11). Not run on ROCm.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 #     text_representation:
 #       extension: .py
 #       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -23,10 +25,12 @@ investigation: str = "capture-stream"  # folder in data/investigations
 recordings: list = []  # recordings to judge, folders or embedded names; the first decides the device; empty: embedded
 margin: float = 0.0  # equivalence margin as a fraction (0.01 is 1 %); 0: the investigation's own
 drop_arms: list = []  # arms to leave out of every judgement
+table: str = ""  # a table of repeated measurements from elsewhere, judged beside the recordings; empty: none
+table_baseline: str = ""  # the arm (or column) of that table to compare with
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, provenance, session
+from rcatools.report import compare_items, figures, present, provenance, serving_view, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -46,6 +50,24 @@ case.show(figures.blocks(case.document, case.measured, case.facts))
 # %%
 case.show(figures.arms(case.document, case.margin))
 case.show(present.arms(case.document))
+
+# %% [markdown]
+# ## A table from elsewhere
+#
+# Only where one was given: what `rcatools compare` says about it.
+
+# %%
+for item in compare_items.judge_table(table, table_baseline, margin):
+    case.show(item)
+
+# %% [markdown]
+# ## vLLM: speed by load
+#
+# Only where the recording was made with vLLM: tokens per second and latency by load and arm, with the KV cache beside them. An arm with another number of KV blocks is confounded: its time cannot be laid to the arm alone.
+
+# %%
+for table in serving_view.tables(case.measured, case.facts):
+    case.show(table)
 
 # %% [markdown]
 # ## What was published elsewhere

@@ -26,7 +26,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, session
+from rcatools.report import figures, present, serving_view, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -45,6 +45,15 @@ case.show(figures.fixes(case.document, case.margin))
 
 # %%
 case.show(present.fixes(case.document))
+
+# %% [markdown]
+# ## vLLM: speed by load
+#
+# Only where the recording was made with vLLM: tokens per second and latency by load and arm, with the KV cache beside them. An arm with another number of KV blocks is confounded: its time cannot be laid to the arm alone.
+
+# %%
+for table in serving_view.tables(case.measured, case.facts):
+    case.show(table)
 
 # %% [markdown]
 # ## How much of it does it take?

@@ -5,6 +5,8 @@
 #     text_representation:
 #       extension: .py
 #       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -29,7 +31,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, session, vime, vime_findings, vime_products
+from rcatools.report import figures, present, provenance, session, vime, vime_findings, vime_products
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 extras = vime_findings.load_extras(investigation, product, live=live_hazards)
@@ -108,8 +110,8 @@ case.show(vime_products.assembly(extras.assembly))
 # Published numbers with their sources, those that are missing named as such, and the code state of every recording.
 
 # %%
-case.show(present.published(case.document))
-case.show(present.recordings(case.document))
+case.show(provenance.published(case.document))
+case.show(provenance.recordings(case.document))
 
 # %% [markdown]
 # ## Answer

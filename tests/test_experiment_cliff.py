@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import fake_gpu
 import numpy as np
 import pytest
 
@@ -106,6 +107,56 @@ def test_curves_come_from_processes_of_their_own_and_errors_are_rows(monkeypatch
     assert "error" in rows[2]
     with pytest.raises(Exception, match=r"no answer for 0\.5 s"):
         cliff.measure(Torch, Condition(act="event"), timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("condition", "places"),
+    [
+        (Condition(), 0),
+        *(
+            (Condition(act=name), 1)
+            for name in ("add", "product", "norm", "sum", "copy", "high", "legacy", "add40")
+        ),
+        *((Condition(act=name), 0) for name in ("unused", "event", "wait", "capture")),
+        (Condition(act="add+add+add"), 3),
+        (Condition(act="add", late=True), 1),
+        (Condition(capture="fresh"), 0),
+        (Condition(warm=("linear_bias", "norm")), 0),
+    ],
+)
+def test_curves_of_a_modelled_device_have_the_step_that_the_model_has(
+    condition: Condition, places: int
+) -> None:
+    values = cliff.measure(fake_gpu, condition, timeout_s=20.0)
+    assert len(values) == cliff.MOST_STREAMS + 1
+    step = find_step(values)
+    assert step.at == fake_gpu.PLACES - places  # the runtime stream has one place already
+    assert step.low == pytest.approx(fake_gpu.LOW)
+    assert step.high == pytest.approx(fake_gpu.HIGH)
+
+
+def test_measured_limit_is_told_with_its_safe_count() -> None:
+    limit = streams.measure_limit(fake_gpu, "Model", lambda row: None)
+    assert (limit.safe, limit.stepped) == (fake_gpu.PLACES - 1, fake_gpu.PLACES)
+    assert limit.cost_us == pytest.approx(fake_gpu.HIGH - fake_gpu.LOW)
+    said = streams.sentences(limit)
+    assert "up to 5 further streams that have run a kernel, and from 6 on 1.143 us" in said[0]
+    assert "176 us" in said[1]
+
+
+def test_the_benchmark_sums_up_every_condition_against_its_own_reference() -> None:
+    from benchmarks import queue_cliff
+
+    wanted = queue_cliff.conditions("cuda")
+    assert len({condition.name for condition in wanted}) == len(wanted)
+    assert wanted[0] == Condition()
+    rows = sweep(fake_gpu, wanted, 2, lambda row: None)
+    table = {row["condition"]: row for row in queue_cliff.summary(rows, wanted)}
+    assert all(row["processes"] == 2 and not row["errors"] for row in table.values())
+    assert table["add+add"]["places_used"] == 2
+    assert table[Condition(act="add", warm=queue_cliff.WARM).name]["places_used"] == 1
+    assert table["unused"]["places_used"] == 0
+    assert any("GPU_MAX_HW_QUEUES" in condition.name for condition in queue_cliff.conditions("rocm"))
 
 
 def test_only_arms_that_touch_streams_and_nothing_else_count() -> None:

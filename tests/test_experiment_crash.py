@@ -253,3 +253,18 @@ def test_only_resume_touches_a_recording_and_only_the_same_one(tmp_path: Path) -
         )
     with pytest.raises(InputError, match="seed 1, not 5"):
         make(drill(blocks=1), out, resume=True, seed=5)
+    with pytest.raises(InputError, match="arms"):
+        make(drill(blocks=1), out, resume=True, arms=("a",))
+    with pytest.raises(InputError, match="env"):
+        make(drill(blocks=1), out, resume=True, env={"RCATOOLS_DRILL_EFFECT": "2"})
+    with pytest.raises(InputError, match="layers"):
+        make(drill(blocks=1), out, resume=True, parameters={"layers": "3"})
+
+
+def test_resumed_runs_get_the_environment_of_the_first_ones(tmp_path: Path) -> None:
+    env = {"RCATOOLS_DRILL_EFFECT": "1.5"}
+    make(drill(blocks=2), tmp_path / "whole", env=env)
+    make(drill(blocks=1), tmp_path / "r", env=env)
+    make(drill(), tmp_path / "r", resume=True, blocks=2)
+    same_samples(tmp_path / "r", tmp_path / "whole")
+    assert "RCATOOLS_DRILL_EFFECT" not in os.environ

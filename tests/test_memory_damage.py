@@ -63,7 +63,7 @@ def damage(top: dict[str, Any], rng: random.Random) -> None:
         block["state"] = rng.choice(STATES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(name=st.sampled_from(FILES), seed=st.integers(0, 2**32), times=st.sampled_from([1, 3, 20]))
 def test_damaged_histories_are_answered(name: str, seed: int, times: int) -> None:
     top, rng = load(name), random.Random(seed)

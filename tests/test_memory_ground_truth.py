@@ -7,6 +7,7 @@ holds torch's own statistics, ``*.ops.json.gz`` the operations with the address 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -27,9 +28,9 @@ FILES = sorted(name for case in TRUTH.values() for name in case["files"])
 STATS = {name: stats for case in TRUTH.values() for name, stats in case["stats"].items()}
 FROM_MIDDLE = {"from_middle.pickle.gz", "ring_overflow.pickle.gz"}
 POOLS_LOST = {  # private pools freed before the snapshot: torch 2.11 does not write the pool of an event
-    "graph_pools.pickle.gz": 6,
+    "graph_pools.pickle.gz": 5,
     "graph_pools_reset.pickle.gz": 5,
-    "mempools.pickle.gz": 8,
+    "mempools.pickle.gz": 9,
 }
 
 
@@ -152,7 +153,8 @@ def test_the_program_alone_predicts_addresses_events_and_statistics(name: str) -
         # frees that become complete at one moment come in an order that depends on stream addresses
         assert Counter(predicted) == Counter(recorded)
     else:
-        assert predicted == recorded
+        pairs = itertools.zip_longest(predicted, recorded)
+        assert next(((i, p, r) for i, (p, r) in enumerate(pairs) if p != r), None) is None
     stats = STATS[f"{name}.pickle.gz"]
     heap = simulator.heap
     assert simulator.retries == stats["num_alloc_retries"]

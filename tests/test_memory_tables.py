@@ -176,6 +176,9 @@ def test_size_alone_is_a_weak_hint_and_follows_the_environment() -> None:
     assert (unknown.owner, unknown.basis, unknown.confidence) == ("unknown", "none", 0.0)
     told = owners(snapshot, {"CUBLAS_WORKSPACE_CONFIG": ":77824:1"})
     assert next(b for b in told if b.size == 79_691_776).owner == "blas_workspace"
+    assert {b.basis for b in owners(snapshot, platform="cuda")} == {"none"}  # 76 MiB is ROCm's default only
+    other = owners(snapshot, {"HIPBLASLT_WORKSPACE_SIZE": "40960"}, "rocm")
+    assert {b.basis for b in other} == {"none"}  # the default was not in force
 
 
 @pytest.mark.parametrize(

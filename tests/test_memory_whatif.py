@@ -247,6 +247,16 @@ def test_a_scenario_file(tmp_path: Path) -> None:
     assert w.simulator.rules.max_split_size == 512 * MIB
 
 
+def test_the_scenarios_that_come_along() -> None:
+    """Would prewarming have helped? The block changes its stream; the cache lies as before."""
+    folder = Path(__file__).resolve().parents[1] / "data" / "allocator"
+    side, warm = (load_scenario(folder / f"{name}.yaml") for name in ("side_stream", "prewarmed"))
+    tables = [w.segments().set_index("name") for w in (side, warm)]
+    assert [t.loc["workspace", "stream"] for t in tables] == ["side", "default"]
+    assert [t.loc["kv", "offset"] for t in tables] == [0, 0]
+    assert side.summary()["reserved"] == warm.summary()["reserved"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -28,7 +28,8 @@ from rcatools.report.answers import ANSWERS
 from rcatools.report.questions import GENERAL, QUESTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
-BOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+ACROSS_RUNS = "07_fleet"  # asks about many reports, is not part of one; tests/test_index_fleet.py
+BOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if path.stem != ACROSS_RUNS]
 ARMS = ("off", "off_again", "side", "side_gc", "clear_blas", "current", "pad_untracked", "touch_stream",
         "plant_additive", "plant_multiplicative")  # fmt: skip
 SHARED = {"investigation", "recordings", "margin", "drop_arms", "out"}

@@ -116,6 +116,20 @@ def test_the_root_cause_is_named_not_what_follows_from_it() -> None:
     assert found.error == "ValueError: No available memory for the cache blocks."
 
 
+@pytest.mark.parametrize("prefix", ["", "(EngineCore_DP0 pid=10) ERROR 12-01 15:17:52 [core.py:9] "])
+def test_an_error_that_only_counts_is_completed_by_the_next_line(prefix: str) -> None:
+    lines = [
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
+        "  Value error, max_model_len (4096) is greater than 2048. [type=value_error, input_value=ArgsKwargs(())]",
+        "    For further information visit https://errors.pydantic.dev",
+    ]
+    found = parse_log([START, *(prefix + line for line in lines)])
+    assert found.error == (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig: "
+        "Value error, max_model_len (4096) is greater than 2048."
+    )
+
+
 @pytest.mark.parametrize(
     "line",
     [

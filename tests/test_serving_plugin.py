@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -300,6 +302,36 @@ def test_the_hook_acts_once_the_module_is_imported_and_not_before(
     after_import("refused_module", refuse)
     with pytest.raises(LayoutError):
         importlib.import_module("refused_module")
+
+
+@pytest.mark.parametrize("initialized", [True, False])
+def test_snapshots_at_three_points_of_the_start(
+    initialized: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variants.SNAPSHOTS, str(tmp_path / "snapshots"))
+    torch, runner_class = started("side", "0.33", tmp_path / "markers", monkeypatch)
+    taken: list[str] = []
+    memory = SimpleNamespace(
+        _record_memory_history=lambda **_: taken.append("history"),
+        _snapshot=lambda: {"segments": [], "log_so_far": list(torch.log)},
+    )
+    for name, value in {"is_available": lambda: True, "is_initialized": lambda: initialized}.items():
+        setattr(torch.cuda, name, value)
+    torch.cuda.memory, torch.cuda.synchronize = memory, lambda: None
+    worker_class = importlib.import_module(plugin.WORKER).Worker
+    one = worker_class(type("Config", (), {"world_size": 1}), 0)
+    one.load_model()
+    runner_class().profile_cudagraph_memory()
+    wrapper = importlib.import_module(plugin.WORKER_BASE).WorkerWrapperBase()
+    wrapper.initialize_from_config([type("Config", (), {"num_blocks": 5})])
+    one.compile_or_warm_up_model()
+    found = marker(tmp_path / "markers")
+    names = [f"rank0-{point}.pickle.gz" for point in variants.POINTS] if initialized else []
+    assert found.snapshots == names
+    assert taken == (["history"] if initialized else [])
+    if initialized:
+        with gzip.open(tmp_path / "snapshots" / names[0]) as stream:
+            assert pickle.load(stream)["log_so_far"][-1] == "profile on stream 1"
 
 
 def worker(**changes: Any) -> Marker:

@@ -66,6 +66,38 @@ def test_latency_written_by_vllm() -> None:
     assert not run.notes
 
 
+def test_appended_serving_results_written_by_vllm() -> None:
+    detailed, rate = read_results(REAL / "serve_0.32_appended.json")
+    first, second = ((REAL / "serve_0.32_appended.json").read_text()).split("\n")
+    raw = json.loads(first)
+    assert (detailed.load, rate.load) == ("c2", "r8")
+    assert detailed.values["output_throughput"] == raw["total_output_tokens"] / raw["duration"]
+    run = run_samples([detailed, rate])
+    assert run.samples["token_us.c2"] == pytest.approx([1e6 * raw["duration"] / raw["total_output_tokens"]])
+    assert run.samples["ttft_us.c2"] == pytest.approx([1e6 * sum(raw["ttfts"]) / len(raw["ttfts"])])
+    assert run.samples["ttft_p99.9_us.r8"] == pytest.approx([1e3 * json.loads(second)["p99.9_ttft_ms"]])
+    assert (run.facts["requests"], run.facts["requests_failed"], run.notes) == (8, 0, [])
+
+
+def test_throughput_written_by_vllm() -> None:
+    (found,) = read_results(REAL / "throughput_0.32.json")
+    values = found.values
+    assert found.kind == "throughput"
+    assert values["tokens_per_second"] == pytest.approx(values["total_num_tokens"] / values["elapsed_time"])
+    run = run_samples([found], Lengths(output=4))
+    assert run.samples["token_us"] == pytest.approx([1e6 * values["elapsed_time"] / (4 * 4)])
+
+
+def test_a_sweep_written_by_vllm_varies_only_the_benchmark() -> None:
+    (server,) = read_sweep(REAL / "sweep_0.32")
+    assert server.name == ""
+    assert {name: [run.load for run in runs] for name, runs in server.results.items()} == {
+        "max_concurrency=1-num_prompts=2": ["c1", "c1"],
+        "max_concurrency=2-num_prompts=4": ["c2", "c2"],
+    }
+    assert server.failures == server.notes == ()
+
+
 def test_latency_of_0_26_has_no_model_and_percentiles_may_be_text() -> None:
     found = one(
         {"avg_latency": 2.0, "latencies": [1.0, 3.0], "percentiles": {"10": "1.2", "99.9": 3.0, "x": 1}}

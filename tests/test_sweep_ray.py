@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_several_types_of_one_vendor_are_chosen_by_label() -> None:
 
 
 def test_a_card_that_no_machine_has_is_refused() -> None:
-    with pytest.raises(UnavailableError, match="'A100'.*H200"):
+    with pytest.raises(UnavailableError, match=r"'A100'.*H200"):
         task_options(group("gpu", "A100"), CLUSTER, 4.0)
     with pytest.raises(UnavailableError, match="'rocm'"):
         task_options(group("rocm"), {"CPU": 4.0, "GPU": 1.0, f"accelerator_type:{NVIDIA}": 1.0}, 4.0)
@@ -99,7 +99,7 @@ def needs_ray() -> None:
 
 
 @pytest.fixture(scope="module")
-def placed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def placed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Ten jobs in seven groups on two declared machines of two cards each."""
     needs_ray()
     out = tmp_path_factory.mktemp("ray")
@@ -120,7 +120,7 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     jobs = {name: Job(out / "jobs" / name) for names, _ in groups for name in names}
-    yield {
+    return {
         "groups": groups,
         "seen": json.loads(done.stdout.strip().splitlines()[-1]),
         "status": {name: job.status() for name, job in jobs.items()},
@@ -128,12 +128,14 @@ def placed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
     }
 
 
+@pytest.mark.ray
 def test_all_jobs_are_done_and_reported_once(placed: dict[str, Any]) -> None:
     assert sorted(placed["seen"]) == sorted(placed["status"])
     assert {status["state"] for status in placed["status"].values()} == {"done"}
     assert {status["attempt"] for status in placed["status"].values()} == {1}
 
 
+@pytest.mark.ray
 def test_no_card_holds_two_jobs_at_a_time(placed: dict[str, Any]) -> None:
     by_card: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in placed["status"].values():
@@ -142,9 +144,10 @@ def test_no_card_holds_two_jobs_at_a_time(placed: dict[str, Any]) -> None:
     assert {mask for _, mask in by_card} <= {"0", "1"}
     for spans in by_card.values():
         spans.sort()
-        assert all(end <= begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
+@pytest.mark.ray
 def test_groups_stay_on_one_card_in_their_order(placed: dict[str, Any]) -> None:
     for names, device in placed["groups"]:
         places = [placed["status"][name]["place"] for name in names]
@@ -154,6 +157,7 @@ def test_groups_stay_on_one_card_in_their_order(placed: dict[str, Any]) -> None:
         assert starts == sorted(starts)
 
 
+@pytest.mark.ray
 def test_each_vendor_gets_its_own_mask_of_one_card(placed: dict[str, Any]) -> None:
     backends = set()
     for name, status in placed["status"].items():
@@ -166,6 +170,7 @@ def test_each_vendor_gets_its_own_mask_of_one_card(placed: dict[str, Any]) -> No
     assert backends == {"rocm", "cuda"}
 
 
+@pytest.mark.ray
 def test_ray_and_local_give_the_same_results(tmp_path: Path) -> None:
     needs_ray()
     rows = [{"kind": "compare", "table": comparison(tmp_path, f"{i}.csv", 1.0 + i / 50, i), "baseline": "before"}

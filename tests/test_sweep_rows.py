@@ -122,7 +122,7 @@ def test_what_is_no_table_is_refused(folder: Path, content: bytes) -> None:
 def test_more_cells_than_columns_are_refused(folder: Path) -> None:
     path = folder / "sweep.csv"
     path.write_text("kind,table,baseline,arms\ncompare,a.csv,before,after,other\n")
-    with pytest.raises(InputError, match="row 1 .* 5 cells for 4 columns"):
+    with pytest.raises(InputError, match=r"row 1 .* 5 cells for 4 columns"):
         read_rows(path)
 
 
@@ -150,7 +150,7 @@ def test_the_hash_does_not_depend_on_where_the_table_lies(folder: Path, tmp_path
 
 
 def test_equal_rows_and_groups_on_two_devices_are_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match="row 2 of sweep.csv says the same as row 1"):
+    with pytest.raises(InputError, match=r"row 2 of sweep\.csv says the same as row 1"):
         read_rows(table(folder, [compare_row(), compare_row(name="again")]))
     record = {"kind": "record", "investigation": "capture-stream", "group": "pair"}
     with pytest.raises(InputError, match="another device than row 1 of its group 'pair'"):

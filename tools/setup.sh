@@ -3,12 +3,14 @@
 #
 #   PYTHON=python3.12 TORCH='torch==2.13.0' bash tools/setup.sh
 #
+# With a torch installed here comes TRITON: it compiles the kernels for cards that are not there (in tests).
 # TORCH=none installs no torch: everything but measuring works without one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VENV=.venv
 TORCH=${TORCH:-torch==2.13.0}
+TRITON=${TRITON:-triton==3.6.0}
 EXTRAS=${EXTRAS:-test,lab}
 FAMILY='^(torch|torchvision|torchaudio|triton|triton-rocm|pytorch-triton|pytorch-triton-rocm)=='
 
@@ -77,6 +79,10 @@ if [ -z "$before" ] && [ "$TORCH" != none ] && ! imports_torch "$VENV/bin/python
     echo "setup: installing $TORCH (set TORCH to name another, TORCH=none for none)"
     # shellcheck disable=SC2086
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c "$constraints" $TORCH
+    if [ "$TRITON" != none ] && [ "$(uname -sm)" = "Linux x86_64" ]; then
+        "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check "$TRITON" ||
+            echo "setup: no $TRITON here: the tests that compile for absent cards are skipped"
+    fi
 fi
 
 # Notebooks name the kernel "python3": make it this environment's Python, whatever kernels the user has elsewhere.

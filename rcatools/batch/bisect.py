@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from rcatools.errors import InputError
+from rcatools.stats import ttest
 from rcatools.stats.assemble import Context
 from rcatools.stats.records import Comparison, Verdict
 from rcatools.stats.unpaired import compare_log_runs
@@ -69,7 +70,8 @@ class Location:
         no_step: probability that there is none.
         bad: probability of each commit to come after the step, shape (commits,).
         step: ratio of the levels after and before at the likeliest place, None without runs on both sides.
-        check: the project's own comparison of the runs after with those before, None likewise.
+        check: the project's own comparison of the runs after with those before, once the place has the declared
+            probability; None before.
         next: index of the commit to measure next, None where nothing more is needed or possible.
         runs: measurements used.
     """
@@ -88,7 +90,7 @@ class Location:
 
     def verdict_of(self, commit: int, level: float = 0.95) -> str:
         """ "good", "bad" or "undecided" for one commit."""
-        share = self.bad[commit]
+        share = float(self.bad[commit])
         return "bad" if share >= level else "good" if share <= 1 - level else "undecided"
 
 
@@ -128,7 +130,8 @@ def locate(
     bad = np.concatenate([[0.0], np.cumsum(places)])
     likeliest = int(np.argmax(places)) + 1
     probability = float(places[likeliest - 1])
-    step, check = _check(at, y, groups, likeliest, chosen)
+    sides = _sides(at, y, groups, likeliest)
+    check = _check(sides, chosen) if probability >= chosen.level else None
     state = _state(probability, none, check, chosen)
     order = np.argsort(-places, kind="stable")
     share = np.cumsum(places[order])
@@ -141,7 +144,7 @@ def locate(
         candidates=tuple(int(order[i]) + 1 for i in range(min(needed, order.size))),
         no_step=none,
         bad=bad,
-        step=step,
+        step=_step(sides),
         check=check,
         next=_next(at, y, posterior, count, excluded, chosen) if state == "undecided" else None,
         runs=int(at.size),
@@ -184,7 +187,7 @@ def _posterior(at: Codes, y: Floats, count: int, groups: Codes, settings: Settin
     prior = np.full(count, math.log((1 - NO_STEP) / (count - 1)))
     prior[-1] = math.log(NO_STEP)
     if not at.size:
-        return np.exp(prior)
+        return np.asarray(np.exp(prior), dtype=float)
     after = (at[None, :] >= np.arange(1, count + 1)[:, None]).astype(float)
     after[-1] = 0.0
     x, r = _within(after, groups), _within(y[None, :], groups)[0]
@@ -214,19 +217,25 @@ def _within(values: Floats, groups: Codes) -> Floats:
     return np.asarray(values - means[:, code], dtype=float)
 
 
-def _check(
-    at: Codes, y: Floats, groups: Codes, place: int, settings: Settings
-) -> tuple[float | None, Comparison | None]:
+def _sides(at: Codes, y: Floats, groups: Codes, place: int) -> tuple[Floats, Floats, Codes, Codes] | None:
+    """Values and strata before and after a place; None where the two sides cannot be compared."""
     late = at >= place
-    if late.all() or not late.any():
-        return None, None
-    several = np.unique(groups).size > 1
-    strata = (groups[~late], groups[late]) if several else None
-    if several and not np.isin(groups[~late], groups[late]).any():
-        return None, None
+    if late.all() or not late.any() or not np.isin(groups[~late], groups[late]).any():
+        return None
+    return y[~late], y[late], groups[~late], groups[late]
+
+
+def _step(sides: tuple[Floats, Floats, Codes, Codes] | None) -> float | None:
+    return None if sides is None else ttest.from_strata(*sides).ratio
+
+
+def _check(sides: tuple[Floats, Floats, Codes, Codes] | None, settings: Settings) -> Comparison | None:
+    if sides is None:
+        return None
+    before, after, *strata = sides
+    several = np.unique(np.concatenate(strata)).size > 1
     context = Context(arm="after", baseline="before", margin=settings.margin, confidence=0.95)
-    check = compare_log_runs(y[~late], y[late], context, strata=strata)
-    return check.estimate.ratio, check
+    return compare_log_runs(before, after, context, strata=(strata[0], strata[1]) if several else None)
 
 
 def _state(probability: float, none: float, check: Comparison | None, settings: Settings) -> str:

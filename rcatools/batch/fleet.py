@@ -2,8 +2,8 @@
 
 Levels of different machines and days are told apart by median polish (Tukey 1977): log value = cell + machine
 + day, where a cell is one investigation, workload and kind of device. A machine or day is odd when its effect
-lies more than 3.5 scaled median absolute deviations from those of its peers (Iglewicz and Hoaglin 1993) and is
-larger than a margin.
+is larger than a margin and more than 3.5 times the scale: the larger of the scaled median absolute deviation of
+its peers (Iglewicz and Hoaglin 1993) and the standard error of its own median, 1.2533 * sd / sqrt(recordings).
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import pyarrow as pa
 from rcatools.batch.bisect import Location, Settings, locate
 from rcatools.errors import InputError, UnknownNameError
 
+STRATA = ("machine", "host", "day")
 LIMIT = 3.5
 LEAST_PEERS = 4
 DEFAULT_MARGIN = 0.01
 _POLISH_ROUNDS = 4
+_MOST = 99.0
 _CELL = ["investigation", "workload", "device", "metric"]
 
 
@@ -36,7 +38,7 @@ class Odd:
         name: which one.
         quantity: "level" (the baseline's time), "noise" (spread of A/A pairs) or the arm whose ratio it is.
         deviation: ratio to the median of the peers minus one (0.03: 3 % more).
-        z: deviation in scaled median absolute deviations.
+        z: deviation on the log scale over its scale, 99 at most.
         recordings: recordings it rests on.
         peers: machines or days it was compared with.
     """
@@ -52,7 +54,7 @@ class Odd:
 
 def current(tables: Mapping[str, pa.Table]) -> pd.DataFrame:
     """Recordings that count: all but those of broken-off or replaced attempts of a sweep."""
-    frame = tables["recordings"].to_pandas()
+    frame: pd.DataFrame = tables["recordings"].to_pandas()
     return frame[frame["current"].astype(bool)].reset_index(drop=True)
 
 
@@ -139,14 +141,18 @@ def _stand_out(frame: pd.DataFrame, column: str, quantity: str, least: float) ->
         return []
     found = []
     for _, cell in frame.groupby("cell", sort=True):
-        effects = polish(np.log(cell[column].to_numpy(dtype=float)), cell["machine"], cell["day"])
+        effects, spread = polish(np.log(cell[column].to_numpy(dtype=float)), cell["machine"], cell["day"])
         for what, values in effects.items():
-            found += _far(what, values, cell[what].value_counts(), quantity, least)
+            found += _far(what, values, spread, cell[what].value_counts(), quantity, least)
     return found
 
 
-def polish(values: np.ndarray, machine: pd.Series, day: pd.Series) -> dict[str, pd.Series]:
-    """Effects of machines and of days on log values, by median polish; each sums to a median of about 0."""
+def polish(values: np.ndarray, machine: pd.Series, day: pd.Series) -> tuple[dict[str, pd.Series], float]:
+    """Effects of machines and of days on log values by median polish, and the spread of what is left.
+
+    Each set of effects has a median of 0. The spread is a standard deviation, the levels that were taken out
+    counted as its degrees of freedom.
+    """
     left = pd.Series(values - np.median(values), index=machine.index)
     keys = {"machine": machine.fillna("unknown"), "day": day.fillna("unknown")}
     effects = {what: pd.Series(0.0, index=sorted(key.unique())) for what, key in keys.items()}
@@ -155,29 +161,26 @@ def polish(values: np.ndarray, machine: pd.Series, day: pd.Series) -> dict[str, 
             step = left.groupby(key).median()
             effects[what] = effects[what].add(step, fill_value=0.0)
             left = left - key.map(step)
-    return {what: series - series.median() for what, series in effects.items()}
+    free = max(len(left) - sum(len(series) - 1 for series in effects.values()) - 1, 1)
+    spread = math.sqrt(float((left**2).sum()) / free)
+    return {what: series - series.median() for what, series in effects.items()}, spread
 
 
-def _far(what: str, effects: pd.Series, counts: pd.Series, quantity: str, least: float) -> list[Odd]:
+def _far(
+    what: str, effects: pd.Series, spread: float, counts: pd.Series, quantity: str, least: float
+) -> list[Odd]:
     if len(effects) < LEAST_PEERS:
         return []
-    scale = 1.4826 * float((effects - effects.median()).abs().median())
+    between = 1.4826 * float((effects - effects.median()).abs().median())
     found = []
-    for name, effect in effects.items():
-        deviation = math.expm1(effect)
-        z = effect / scale if scale > 0 else math.copysign(99.0, effect)
-        if abs(z) > LIMIT and abs(effect) > math.log1p(least):
-            found.append(
-                Odd(
-                    what,
-                    str(name),
-                    quantity,
-                    deviation,
-                    min(max(z, -99.0), 99.0),
-                    int(counts[name]),
-                    len(effects) - 1,
-                )
-            )
+    for name, effect in effects.to_dict().items():
+        size = int(counts[str(name)])
+        scale = max(between, 1.2533 * spread / math.sqrt(size))
+        z = float(effect) / scale if scale > 0 else math.copysign(_MOST, effect)
+        large = effect if quantity == "noise" else abs(effect)  # less noise than others is no fault
+        if abs(z) > LIMIT and large > math.log1p(least):
+            z = min(max(z, -_MOST), _MOST)
+            found.append(Odd(what, str(name), quantity, math.expm1(effect), z, size, len(effects) - 1))
     return found
 
 
@@ -252,7 +255,7 @@ def trend(
         commits: oldest first; a name may be shortened to 7 or more characters.
         arm: the value is this arm's ratio to the baseline of its own recording; "": the baseline's level.
         investigation: use its recordings only.
-        by: "machine" and "day" whose levels are taken out first.
+        by: "machine", "host" and "day" whose levels are taken out first.
         skip: commits that cannot be measured.
         settings: of the bisect.
 
@@ -269,8 +272,8 @@ def trend(
             raise UnknownNameError("investigation", investigation, set(frame["investigation"]))
         frame = frame[frame["investigation"] == investigation]
     for name in by:
-        if name not in {"machine", "day"}:
-            raise UnknownNameError("stratum", name, {"machine", "day"})
+        if name not in STRATA:
+            raise UnknownNameError("stratum", name, STRATA)
     frame, quantity = _values(tables, frame, arm)
     position = frame["commit"].map(lambda name: _position(names, name))
     points = frame.assign(position=position)
@@ -307,7 +310,7 @@ def _values(tables: Mapping[str, pa.Table], frame: pd.DataFrame, arm: str) -> tu
         return frame.assign(value=frame["baseline_us"]).dropna(subset=["value"]), "time of the baseline, us"
     effects = tables["effects"].to_pandas()
     known = set(effects.loc[effects["ratio"].notna(), "arm"])
-    if arm not in known:
+    if known and arm not in known:
         raise UnknownNameError("arm", arm, known)
     chosen = effects[(effects["arm"] == arm) & effects["ratio"].notna()][["recording", "ratio"]]
     return frame.merge(chosen.rename(columns={"ratio": "value"}), on="recording"), f"{arm} / baseline"

@@ -9,7 +9,6 @@ silently.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -18,20 +17,21 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rcatools.batch.index_query import STORE, generation
 from rcatools.batch.index_read import Found, Rows, read_all
-from rcatools.errors import InputError, UnavailableError
+from rcatools.errors import InputError
 from rcatools.files import write_json
 from rcatools.recording.writer import exclusive
 
-STORE = ".rcatools-index"
 CHUNK = 250
 PARALLEL_FROM = 1000
+__all__ = ["SCHEMAS", "STORE", "Updated", "open_store", "update", "walk"]
+
 _TEXT, _REAL, _WHOLE, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 
 
@@ -42,7 +42,7 @@ def _schema(**kinds: str) -> pa.Schema:
 
 SCHEMAS: dict[str, pa.Schema] = {
     "recordings": _schema(
-        text="recording stamp investigation state created_utc day backend device arch machine driver torch "
+        text="recording stamp investigation state created_utc day backend device arch machine host driver torch "
         "commit workload baseline metric job name labels",
         real="margin baseline_us noise_floor noise_sd",
         whole="planned ok failed blocks samples",
@@ -129,7 +129,7 @@ def update(
 
 
 def walk(root: Path) -> Iterator[Found]:
-    """Everything below a folder; links and hidden folders are not followed."""
+    """Everything below a folder, folders that cannot be listed too; links and hidden folders are not followed."""
     waiting = [root]
     while waiting:
         folder = waiting.pop()
@@ -137,7 +137,8 @@ def walk(root: Path) -> Iterator[Found]:
         try:
             with os.scandir(folder) as entries:
                 names = {entry.name: entry for entry in entries}
-        except PermissionError:
+        except OSError:
+            yield Found("folder", str(folder.relative_to(root)), "")
             continue
         where = str(folder.relative_to(root))
         if "manifest.json" in names:
@@ -177,9 +178,7 @@ def _read(
             yield read_all(str(root), chunk)
         return
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        done = 0
-        for rows in pool.map(read_all, [str(root)] * len(chunks), chunks):
-            done += 1
+        for done, rows in enumerate(pool.map(read_all, [str(root)] * len(chunks), chunks), 1):
             say(f"{min(done * CHUNK, len(new))} of {len(new)} read")
             yield rows
 
@@ -204,7 +203,7 @@ def _without(table: pa.Table, name: str, stale: set[str]) -> list[pa.Table]:
 
 
 def _write(store: Path, tables: dict[str, list[pa.Table]]) -> dict[str, int]:
-    number = _generation(store) + 1
+    number = generation(store) + 1
     folder = store / f"gen-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -222,16 +221,9 @@ def _write(store: Path, tables: dict[str, list[pa.Table]]) -> dict[str, int]:
     return counts
 
 
-def _generation(store: Path) -> int:
-    try:
-        return int(json.loads((store / "current.json").read_text(encoding="utf-8"))["generation"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-
-
 def _old_table(store: Path, name: str) -> pa.Table:
     """A table of the store; empty where there is none, or an earlier library wrote another form."""
-    file = store / f"gen-{_generation(store)}" / f"{name}.parquet"
+    file = store / f"gen-{generation(store)}" / f"{name}.parquet"
     try:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException):
@@ -245,37 +237,6 @@ def open_store(store: Path) -> dict[str, pa.Table]:
     Raises:
         InputError: nothing was indexed there.
     """
-    if not _generation(store):
+    if not generation(store):
         raise InputError(f"no index at {store}: run 'rcatools index FOLDER' first")
     return {name: _old_table(store, name) for name in SCHEMAS}
-
-
-def query(store: Path, sql: str, limit: int = 100_000) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Ask the store in SQL; returns column names and rows.
-
-    The statement sees the six tables and nothing else: no file, no network, no extension.
-
-    Raises:
-        UnavailableError: DuckDB is not installed.
-        InputError: nothing was indexed, or the statement is wrong.
-    """
-    try:
-        import duckdb
-    except ImportError:
-        raise UnavailableError(
-            "questions in SQL need duckdb: 'pip install rcatools[fleet]'; the overview works without"
-        ) from None
-    tables = open_store(store)
-    connection = duckdb.connect(":memory:")
-    try:
-        for name, table in tables.items():
-            connection.register(name, table)
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        cursor = connection.execute(sql)
-        names = [column[0] for column in cursor.description or ()]
-        return names, cursor.fetchmany(limit)
-    except duckdb.Error as error:
-        raise InputError(f"the query cannot be answered: {str(error).splitlines()[0]}") from None
-    finally:
-        connection.close()

@@ -35,7 +35,7 @@ class Found:
     """One thing found on disk.
 
     Attributes:
-        kind: "recording", "report" or "job".
+        kind: "recording", "report", "job", or "folder" for one that cannot be listed.
         path: relative to the indexed folder.
         stamp: changes when its files do.
     """
@@ -60,7 +60,7 @@ class Rows:
 def read_all(root: str, found: list[Found]) -> Rows:
     """Rows of many things; what cannot be read becomes a row of ``problems``."""
     rows = Rows()
-    readers = {"recording": _recording, "report": _report, "job": _job}
+    readers = {"recording": _recording, "report": _report, "job": _job, "folder": _folder}
     for item in found:
         part = Rows()
         try:
@@ -72,6 +72,10 @@ def read_all(root: str, found: list[Found]) -> Rows:
         for name in vars(rows):
             getattr(rows, name).extend(getattr(part, name))
     return rows
+
+
+def _folder(root: Path, item: Found, rows: Rows) -> None:
+    raise InputError(f"the folder {root / item.path} cannot be listed: what it holds is not in the index")
 
 
 # --- recordings ---------------------------------------------------------------------------------------
@@ -144,7 +148,9 @@ def _levels(folder: Path, manifest: Manifest) -> tuple[str, tuple[list[str], NDA
         raise InputError(f"{folder} has no samples.parquet")
     if file.stat().st_size > MAX_TABLE_BYTES:
         raise InputError(f"{file} is larger than {MAX_TABLE_BYTES} bytes")
-    table = pq.ParquetFile(file, memory_map=False).read(_COLUMNS, use_threads=False)
+    # Read from memory in this thread: handing a small file to Arrow's threads takes longer than reading it.
+    source = pq.ParquetFile(pa.BufferReader(file.read_bytes()), pre_buffer=False)
+    table = source.read(_COLUMNS, use_threads=False)
     if not table.num_rows:
         raise InputError(f"{file} holds no sample")
     metrics = set(pc.unique(table["metric"]).to_pylist())
@@ -184,8 +190,7 @@ def _geometric(values: Floats) -> float | None:
 
 def _facts(manifest: Manifest, job: Mapping[str, Any]) -> dict[str, Any]:
     device, environment = manifest.device, manifest.environment
-    code = environment.get("code") if isinstance(environment.get("code"), dict) else {}
-    packages = environment.get("packages") if isinstance(environment.get("packages"), dict) else {}
+    code, packages = _mapping(environment.get("code")), _mapping(environment.get("packages"))
     labels = {str(k): str(v) for k, v in dict(job.get("labels") or {}).items()}
     workload = {"name": manifest.workload.get("name"), "parameters": manifest.workload.get("parameters")}
     text = json.dumps(workload, sort_keys=True, default=str)
@@ -199,6 +204,7 @@ def _facts(manifest: Manifest, job: Mapping[str, Any]) -> dict[str, Any]:
         "device": _text(device.get("name")),
         "arch": _text(device.get("arch")),
         "machine": labels.get("machine") or _machine(device, place),
+        "host": labels.get("host") or _text(place.get("host")),
         "driver": _text(device.get("driver")),
         "torch": _text(packages.get("torch")),
         "commit": labels.get("commit") or _text(code.get("commit")),
@@ -224,6 +230,10 @@ def _machine(device: Mapping[str, Any], place: Mapping[str, Any]) -> str:
 def _count(counts: Mapping[str, Any], name: str) -> int | None:
     value = counts.get(name)
     return int(value) if isinstance(value, int | float) else None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str | None:

@@ -8,6 +8,7 @@ one card. Ray begins a task again when its worker or machine is lost; what faile
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def connect(ray: Any, address: str, cpus: int | None) -> None:
     """
     if ray.is_initialized():
         return
+    _answers(address)
     package = str(Path(__file__).resolve().parents[2])
     others = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part and part != package]
     options: dict[str, Any] = {
@@ -104,6 +106,19 @@ def connect(ray: Any, address: str, cpus: int | None) -> None:
         line = str(error).strip().splitlines()[0]
         raise InputError(
             f"no Ray cluster at {address!r} ({line}): start one with 'ray start --head'"
+        ) from None
+
+
+def _answers(address: str) -> None:
+    """Ray itself tries for minutes to reach a cluster that is not there."""
+    name, sign, port = address.removeprefix("ray://").rpartition(":")
+    if not sign or not port.isdigit():
+        return
+    try:
+        socket.create_connection((name.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"no Ray cluster at {address!r} ({error}): start one with 'ray start --head'"
         ) from None
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rcatools.batch.jobs import Job, Place, host, now
-from rcatools.errors import InputError
+from rcatools.errors import InputError, RcaError
 
 GRACE_S = 15.0  # a kind that watches its own time gets so long to say what happened
 DONE, FAILED, WRONG, LOST = 0, 3, 2, 75
@@ -186,9 +186,9 @@ def main(words: list[str]) -> int:
     watch = 0 if "--watch-stdin" in words[2:] else None
     try:
         return run_job(Job(folder), place, watch=watch)
-    except InputError as error:
+    except RcaError as error:
         print(f"rcatools: {error}", file=sys.stderr)
-        return WRONG
+        return WRONG if isinstance(error, InputError) else LOST
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         action="append",
         default=[],
-        choices=["machine", "day"],
+        choices=["machine", "host", "day"],
         help="take out its level (repeatable)",
     )
     parser.add_argument(

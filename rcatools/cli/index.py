@@ -36,17 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Update the store or ask it."""
-    from rcatools.batch import index
+    from rcatools.batch.index_query import STORE, query
 
     if not 0 < args.margin < 1:
         raise InputError(f"--margin must be between 0 and 1, got {args.margin:g}")
     if args.workers is not None and args.workers < 1:
         raise InputError(f"--workers must be above 0, got {args.workers}")
-    place = args.store or args.folder / index.STORE
+    place = args.store or args.folder / STORE
     if args.query is not None:
-        names, rows = index.query(place, args.query)
+        names, rows = query(place, args.query)
         _print_rows(names, rows, as_json=args.json)
         return 0
+    from rcatools.batch import index
+
     updated = index.update(args.folder, place, workers=args.workers, say=_say)
     from rcatools.batch.fleet import overview
 

@@ -87,7 +87,8 @@ def _ingest_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="ARM=PATH",
-        help="one process each: a result file, or a folder with the results and log of one server; or a sweep's folder",
+        help="one process each: a result file (file.log beside it is read too), or a folder with the results and log of "
+        "one server; a path alone names its arm (off-1/, off-2/: arm off); or the folder of a sweep",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder to write; must not hold a recording")
     parser.add_argument("--investigation", default=INVESTIGATION, help="what the recording belongs to")

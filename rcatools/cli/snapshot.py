@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE->VALUE",
         help="owners: what differs in --resized, such as 'CUBLASLT_WORKSPACE_SIZE=77824->40960'",
     )
+    parser.add_argument("--platform", choices=["cuda", "rocm"], help="owners: where the snapshot was made")
     parser.add_argument("--torch", metavar="VERSION", help="replay with the rules of this torch version")
     parser.add_argument(
         "--conf",
@@ -163,7 +164,8 @@ def _owners(
         cleared = load_snapshot(args.cleared) if args.cleared else None
         outcome = intervene(snapshot, resized, cleared, change)
         environment = {change.variable: change.before, **environment}
-    blocks = [b for b in owners(snapshot, environment) if args.device is None or b.device == args.device]
+    everyone = owners(snapshot, environment, args.platform)
+    blocks = [b for b in everyone if args.device is None or b.device == args.device]
     if outcome is not None:
         blocks = apply_intervention(blocks, outcome)
     return owners_document(snapshot, blocks, outcome), owners_table(snapshot, blocks)

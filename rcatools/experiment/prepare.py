@@ -183,12 +183,7 @@ def _resumed(plan: Plan, options: Options) -> Prepared:
             raise InputError(
                 f"arm {name!r} has changed since {options.out} was begun: record into another --out"
             )
-    for key in ("seed", "isolation", "ranks"):
-        asked, declared = getattr(options, key), document["design"].get(key)
-        if declared is not None and asked not in {declared, getattr(Options(out=options.out), key)}:
-            raise InputError(
-                f"{options.out} was begun with {key} {declared}, not {asked}: leave it out, or choose another --out"
-            )
+    _check_same_call(plan, options, document)
     document["state"] = "running"
     document.setdefault("resumed_utc", []).append(now())
     if options.blocks and options.blocks > document["design"]["blocks"]:
@@ -202,6 +197,37 @@ def _resumed(plan: Plan, options: Options) -> Prepared:
     document["counts"]["planned"] = len(runs)
     write_manifest(options.out, document)
     return Prepared(document, runs, arms)
+
+
+def _check_same_call(plan: Plan, options: Options, document: dict[str, Any]) -> None:
+    """InputError where a resuming call asks for something else than the recording was begun with."""
+    design, usual = document["design"], Options(out=options.out)
+    begun: dict[str, Any] = {
+        key: design.get(key, getattr(usual, key)) for key in ("seed", "isolation", "ranks")
+    }
+    asked: dict[str, Any] = {
+        key: getattr(options, key) for key in begun if getattr(options, key) != getattr(usual, key)
+    }
+    if options.arms is not None:
+        begun["arms"] = sorted(arm["name"] for arm in design["arms"])
+        asked["arms"] = sorted({*options.arms, plan.baseline})
+    if options.env:
+        begun["env"], asked["env"] = document["environment"].get("run_env", {}), options.env
+    parameters = document["workload"]["parameters"]
+    for name, value in options.parameters.items():
+        begun[name], asked[name] = str(parameters.get(name)), str(value)
+    for key, value in asked.items():
+        if value != begun[key]:
+            raise InputError(
+                f"{options.out} was begun with {key} {begun[key]}, not {value}: leave it out, or choose another --out"
+            )
+
+
+def run_environment(options: Options) -> dict[str, str]:
+    """Settings for every run's process: those of the call, or on resume those the recording was begun with."""
+    if options.env or not options.resume or not (options.out / "manifest.json").is_file():
+        return options.env
+    return {str(k): str(v) for k, v in read_manifest(options.out).environment.get("run_env", {}).items()}
 
 
 def task(run: Run, arm: Arm, manifest: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rcatools.errors import RunError, UnavailableError
 from rcatools.experiment import looks
 from rcatools.experiment.arms import Plan
 from rcatools.experiment.design import INSPECTION_BLOCK
-from rcatools.experiment.prepare import Options, Prepared, now, prepare, task
+from rcatools.experiment.prepare import Options, Prepared, now, prepare, run_environment, task
 from rcatools.experiment.process import run_worker
 from rcatools.experiment.workloads import needs_torch
 from rcatools.files import write_json
@@ -50,7 +50,7 @@ def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
         RunError: the disk is full, or not one run of the baseline succeeded.
         KeyboardInterrupt: Ctrl-C; the recording is left resumable.
     """
-    with exclusive(options.out), environment_with(options.env):
+    with exclusive(options.out), environment_with(run_environment(options)):
         prepared = prepare(plan, options)
         clean_leftovers(options.out)
         if needs_torch(plan.workload):

@@ -6,8 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rcatools.memory.expandable import find_room, map_front, reserve, trim
-from rcatools.memory.heap import UNMAPPED, Block, BlockPool, Segment
-from rcatools.memory.repair import describe, doubt, expected_block, move_to_private, uncertain
+from rcatools.memory.heap import UNMAPPED, Block, BlockPool, ContradictionError, Segment
+from rcatools.memory.repair import (
+    describe,
+    doubt,
+    expected_block,
+    hidden,
+    move_segment,
+    move_to_private,
+    uncertain,
+)
 from rcatools.memory.snapshot import DEFAULT_POOL
 from rcatools.memory.start import CODE
 
@@ -113,27 +121,72 @@ def map_run(engine: Engine, index: int) -> int:
     recorded = [(int(engine.address[i]), int(engine.size[i])) for i in range(index, end)]
     follows = end < engine.n and engine.action[end] == _ALLOC and int(engine.stream[end]) == stream
     request = int(engine.size[end]) if follows else None
-    known = engine.pools.get(index)
     if request is None:
         _force_maps(engine, index, recorded)
         for number in range(index, end):
             engine.unsure(number, "request_unknown")
         return end
     want = engine.rounded(request)
-    pool = heap.pool(known or DEFAULT_POOL)[0 if want <= engine.rules.small_size else 1]
-    _check_miss(engine, index, pool, stream, want, may_be_private=False)
-    block, planned = _expand(engine, index, pool, stream, want)
+    block, planned = _expand(engine, index, _range_pool(engine, index, want), want)
     if planned != recorded or block.address != int(engine.address[end]):
         engine.segments_exact = False
         engine.mismatch(index, f"maps {planned}", f"maps {recorded}", end - index)
+    if block.segment.address in engine.inferred:
+        engine.unsure(end, "pool_not_recorded")
     heap.take(block, want, request)
     return end + 1
 
 
-def _expand(
-    engine: Engine, index: int, pool: BlockPool, stream: int, want: int
-) -> tuple[Block, list[tuple[int, int]]]:
-    heap, base = engine.heap, int(engine.address[index])
+def _range_pool(engine: Engine, index: int, want: int) -> BlockPool:
+    """The pool that an expandable segment grows in, after checking that no cached block would have done."""
+    heap, stream, base = engine.heap, int(engine.stream[index]), int(engine.address[index])
+    small = want <= engine.rules.small_size
+    known = engine.pools.get(index)
+    pool = heap.pool(known or DEFAULT_POOL)[0 if small else 1]
+    part = heap.blocks.get(base)
+    if part is not None and (part.state != UNMAPPED or part.stream != stream or part.pool.small != small):
+        part = None
+    if known is None and part is not None:
+        pool = part.pool  # the address tells which range it is
+    elif part is not None and part.pool is not pool:  # the range began before the file tells its pool
+        engine.unsure(index, "pool_not_recorded")
+        move_segment(heap, part.segment, pool)
+    if known is not None or part is not None:
+        pool = _without_hidden_room(engine, index, pool, want, part)
+        _check_miss(engine, index, pool, stream, want, may_be_private=False)
+        return pool
+    room = find_room(heap, pool, stream, want) is not None
+    if _check_miss(engine, index, pool, stream, want, may_be_private=True) or room:
+        engine.unsure(index, "pool_not_recorded")
+        engine.inferred.add(base)
+        return heap.pool(engine.new_pool())[0 if small else 1]
+    engine.unknown.add(base)
+    engine.inferred.discard(base)
+    return pool
+
+
+def _without_hidden_room(
+    engine: Engine, index: int, pool: BlockPool, want: int, part: Block | None
+) -> BlockPool:
+    """Ranges of unknown pool that would have grown instead of the recorded one are in another pool."""
+    stream = int(engine.stream[index])
+    while True:
+        room = find_room(engine.heap, pool, stream, want)
+        if room is None or (part is not None and room.segment is part.segment):
+            return pool
+        if hidden(engine, room):
+            segment = room.segment
+        elif part is not None and hidden(engine, part):
+            segment = part.segment
+        else:
+            return pool
+        engine.unsure(index, "pool_not_recorded")
+        move_to_private(engine, segment)
+        pool = pool if part is None else part.pool
+
+
+def _expand(engine: Engine, index: int, pool: BlockPool, want: int) -> tuple[Block, list[tuple[int, int]]]:
+    heap, stream, base = engine.heap, int(engine.stream[index]), int(engine.address[index])
     block = find_room(heap, pool, stream, want)
     if block is None:
         _clear(engine, index, base, want)
@@ -142,7 +195,8 @@ def _expand(
     grown = 0 if block.state == UNMAPPED else block.size
     while grown < want:
         target = block if block.state == UNMAPPED else block.next
-        assert target is not None
+        if target is None or target.state != UNMAPPED:
+            raise ContradictionError(f"no room to map {want} bytes at {base:#x}")
         wanted = min(want - grown, target.size)
         _clear(engine, index, target.address, wanted, own=target.segment)
         block, address, mapped = map_front(heap, target, wanted)

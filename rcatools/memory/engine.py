@@ -95,11 +95,12 @@ class Engine:
         self.mismatches: list[Mismatch] = []
         self.walked = self.n
         self._wrong: set[int] = set()
+        self._new_pools = 0
         self._unsure: dict[int, str] = {}
         self.position = 0
         self.doubted: set[PoolId] = set()
         self.segments_exact = True
-        self.unknown = {s.address for s in self.start.segments if s.pool is None}
+        self.unknown = {s.base or s.address for s in self.start.segments if s.pool is None}
         self.inferred: set[int] = set()
         self.lost: set[int] = set()
         self.ooms: list[OomState] = []
@@ -113,6 +114,11 @@ class Engine:
         if want is None:
             want = self._rounded[size] = self.rules.round_size(max(size, 1))
         return want
+
+    def new_pool(self) -> PoolId:
+        """An id for a private pool that the file does not name."""
+        self._new_pools += 1
+        return (-1, self._new_pools)
 
     def mismatch(self, index: int, expected: str, recorded: str, count: int = 1) -> None:
         """Note that events from ``index`` on are not reproduced."""

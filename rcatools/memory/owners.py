@@ -88,15 +88,18 @@ class BlockOwner:
         return out
 
 
-def owners(snapshot: Snapshot, environment: Mapping[str, str] | None = None) -> list[BlockOwner]:
+def owners(
+    snapshot: Snapshot, environment: Mapping[str, str] | None = None, platform: str | None = None
+) -> list[BlockOwner]:
     """Name the holder of every live block, largest blocks first.
 
     Args:
         snapshot: the snapshot.
         environment: variables in force where it was made (workspace sizes follow some of them).
+        platform: "cuda" or "rocm" if it is known where it was made.
     """
     stranded = ledger(snapshot).segments["stranded"].to_numpy()
-    sizes = known_sizes(environment)
+    sizes = known_sizes(environment, platform)
     by_stack: dict[int, tuple[str, str] | None] = {}
     segments = snapshot.segments
     device, stream, pool = (segments[c].tolist() for c in ("device", "stream", "pool_id"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rcatools.memory.heap import FREE, Block, BlockPool
+from rcatools.memory.heap import FREE, Block, BlockPool, Segment
 from rcatools.memory.release import (
     Released,
     apply_release,
@@ -14,7 +14,7 @@ from rcatools.memory.release import (
     plan_private,
 )
 from rcatools.memory.repair import hidden, move_to_private
-from rcatools.memory.snapshot import DEFAULT_POOL
+from rcatools.memory.snapshot import DEFAULT_POOL, PoolId
 from rcatools.memory.start import CODE
 
 if TYPE_CHECKING:
@@ -39,9 +39,14 @@ def release_run(engine: Engine, index: int) -> int:
         for i in range(index, end)
     ]
     prefixes = _prefixes(engine, _request_after(engine, end))
-    for may_move in (False, True):  # a reading without assumptions about pools comes first
+    for explain in (_explain, _explain_with_moves):  # a reading without assumptions about pools comes first
         for prefix in prefixes:
-            moved = _explain(engine, recorded, prefix, may_move)
+            head = [("segment_free", b.address, b.size, b.stream) for b in prefix]
+            if recorded[: len(head)] != head:
+                continue
+            gone = {b.address for b in prefix}
+            default = [r for r in plan_default(engine.heap) if r[1] not in gone]
+            moved = explain(engine, recorded[len(head) :], default)
             if moved is not None:
                 _accept(engine, index, recorded, moved)
                 return end
@@ -98,52 +103,23 @@ def _prefixes(engine: Engine, request: tuple[BlockPool, int, int] | None) -> lis
     return out
 
 
-def _explain(
-    engine: Engine, recorded: list[Released], prefix: list[Block], may_move: bool
-) -> list[int] | None:
-    """Whether the releases are a prefix, then all default pools or none, then whole private pools.
+def _explain(engine: Engine, recorded: list[Released], default: list[Released]) -> list[Segment] | None:
+    """Whether the releases are all default pools have (or none of it), then whole private pools.
 
     Returns:
-        Addresses of segments that this shows to be in a private pool; None if the releases are not that.
+        An empty list if they are, else None.
     """
-    head = [("segment_free", b.address, b.size, b.stream) for b in prefix]
-    if recorded[: len(head)] != head:
-        return None
-    rest = recorded[len(head) :]
-    gone = {b.address for b in prefix}
-    default = [r for r in plan_default(engine.heap) if r[1] not in gone]
     for plan in (default, []):
-        consumed = _consume_default(engine, plan, rest, may_move)
-        if consumed is not None and _are_private(engine, rest[consumed[0] :], set(consumed[1])):
-            return consumed[1]
+        if recorded[: len(plan)] == plan and _are_private(engine, recorded[len(plan) :]):
+            return []
     return None
 
 
-def _consume_default(
-    engine: Engine, plan: list[Released], recorded: list[Released], may_move: bool
-) -> tuple[int, list[int]] | None:
-    """How many releases the plan of the default pools accounts for, and which segments it must lose for that."""
-    position, moved = 0, []
-    for entry in plan:
-        if position < len(recorded) and recorded[position] == entry:
-            position += 1
-            continue
-        block = engine.heap.blocks.get(entry[1])
-        if not may_move or entry[0] != "segment_free" or block is None or not hidden(engine, block):
-            return None
-        moved.append(entry[1])
-    return position, moved
-
-
-def _are_private(engine: Engine, recorded: list[Released], moved: set[int]) -> bool:
+def _are_private(engine: Engine, recorded: list[Released]) -> bool:
     """Whether the releases are all that private pools have to give, pool by pool."""
     position = 0
     while position < len(recorded):
-        address = recorded[position][1]
-        if address in moved:
-            position += 1
-            continue
-        block = engine.heap.block_at(address)
+        block = engine.heap.block_at(recorded[position][1])
         if block is None or block.state != FREE or block.pool.owner == DEFAULT_POOL:
             return False
         plan = plan_private(engine.heap, block.pool.owner)
@@ -153,11 +129,67 @@ def _are_private(engine: Engine, recorded: list[Released], moved: set[int]) -> b
     return True
 
 
-def _accept(engine: Engine, index: int, recorded: list[Released], moved: list[int]) -> None:
-    for address in moved:
-        move_to_private(engine, engine.heap.blocks[address].segment)
+def _explain_with_moves(
+    engine: Engine, recorded: list[Released], default: list[Released]
+) -> list[Segment] | None:
+    """The same where the pool of some segments is not in the file: those may be anywhere.
+
+    Releases of the default pools are complete and in order, or absent; so are those of each pool that the
+    file does name. A segment of unknown pool that is released out of order, or is not released with the
+    default pools, must be in a private pool.
+
+    Returns:
+        The segments that this shows to be in a private pool; None if it cannot be.
+    """
+    blocks = [engine.heap.block_at(entry[1]) for entry in recorded]
+    if any(b is None or b.state != FREE for b in blocks):
+        return None
+    found = [b for b in blocks if b is not None]
+    named: dict[PoolId, list[Released]] = {}
+    for entry, block in zip(recorded, found, strict=True):
+        if block.pool.owner != DEFAULT_POOL and block.segment.address not in engine.inferred:
+            named.setdefault(block.pool.owner, []).append(entry)
+    if any(part != plan_private(engine.heap, owner) for owner, part in named.items()):
+        return None
+    place = {entry: number for number, entry in enumerate(default)}
+    open_ = {entry for entry in default if _hidden_at(engine, entry)}
+    sure = [entry for entry in default if entry not in open_]
+    released = [entry for entry in recorded if entry in place and entry not in open_]
+    if released not in ([], sure):
+        return None
+    moved: dict[int, Segment] = {}
+    reached = -1
+    for number, (entry, block) in enumerate(zip(recorded, found, strict=True)):
+        if entry not in place:
+            if block.pool.owner == DEFAULT_POOL:
+                return None
+            continue
+        following = next(
+            (place[e] for e in recorded[number + 1 :] if e in place and e not in open_), len(default)
+        )
+        if entry in open_ and not (released and reached < place[entry] < following):
+            moved[block.segment.address] = block.segment
+        else:
+            reached = place[entry]
+    if released:
+        for entry in open_ - set(recorded):
+            kept = engine.heap.block_at(entry[1])
+            if kept is not None:
+                moved[kept.segment.address] = kept.segment
+    return list(moved.values())
+
+
+def _hidden_at(engine: Engine, entry: Released) -> bool:
+    block = engine.heap.block_at(entry[1])
+    return block is not None and hidden(engine, block)
+
+
+def _accept(engine: Engine, index: int, recorded: list[Released], moved: list[Segment]) -> None:
+    for segment in moved:
+        move_to_private(engine, segment)
     for number, entry in enumerate(recorded, index):
-        if entry[1] in engine.inferred:
+        block = engine.heap.block_at(entry[1])
+        if block is not None and block.segment.address in engine.inferred:
             engine.unsure(number, "pool_not_recorded")
     _follow(engine, recorded)
 

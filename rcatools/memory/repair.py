@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rcatools.memory.expandable import forget_unmapped, remember_unmapped
-from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, BlockPool, Segment
+from rcatools.memory.heap import FREE, PENDING, UNMAPPED, USED, Block, BlockPool, Heap, Segment
 from rcatools.memory.oom_state import oom_state
-from rcatools.memory.snapshot import DEFAULT_POOL, PoolId
+from rcatools.memory.snapshot import DEFAULT_POOL
 
 if TYPE_CHECKING:
     from rcatools.memory.engine import Engine
@@ -22,9 +22,12 @@ def describe(block: Block | None) -> str:
 
 def move_to_private(engine: Engine, segment: Segment) -> None:
     """An event shows that a segment of unrecorded pool is not in the default pool: give it one of its own."""
-    heap = engine.heap
-    owner: PoolId = (-1, len(engine.inferred) + 1)
-    pool = heap.pool(owner)[0 if segment.pool.small else 1]
+    move_segment(engine.heap, segment, engine.heap.pool(engine.new_pool())[0 if segment.pool.small else 1])
+    engine.inferred.add(segment.address)
+
+
+def move_segment(heap: Heap, segment: Segment, pool: BlockPool) -> None:
+    """Put a segment and its blocks into another pool."""
     segment.pool = pool
     for block in heap.chain(segment):
         if block.state == FREE:
@@ -36,7 +39,6 @@ def move_to_private(engine: Engine, segment: Segment) -> None:
             block.pool = pool
             remember_unmapped(block)
         block.pool = pool
-    engine.inferred.add(segment.address)
 
 
 def hidden(engine: Engine, block: Block) -> bool:

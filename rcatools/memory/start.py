@@ -77,7 +77,7 @@ def start_state(snapshot: Snapshot, device: int, rules: Rules) -> StartState:
     """Work out what existed before the first event of a device."""
     events = snapshot.events[snapshot.events["device"] == device]
     segments = snapshot.segments[snapshot.segments["device"] == device]
-    return StartState(_segments(events, segments, rules), _blocks(events, snapshot, segments))
+    return StartState(_segments(events, segments, snapshot.pools, rules), _blocks(events, snapshot, segments))
 
 
 def _firsts(events: pd.DataFrame, codes: tuple[int, ...]) -> pd.DataFrame:
@@ -109,7 +109,9 @@ def _blocks(events: pd.DataFrame, snapshot: Snapshot, segments: pd.DataFrame) ->
     return sorted(out, key=lambda b: b.address)
 
 
-def _segments(events: pd.DataFrame, segments: pd.DataFrame, rules: Rules) -> list[StartSegment]:
+def _segments(
+    events: pd.DataFrame, segments: pd.DataFrame, pools: list[PoolId], rules: Rules
+) -> list[StartSegment]:
     first = _firsts(events, (_SEG, _SEG_FREE))
     created = set(first.loc[first["action"] == _SEG, "address"].tolist())
     fixed = segments[~segments["expandable"].to_numpy(bool)]
@@ -127,51 +129,76 @@ def _segments(events: pd.DataFrame, segments: pd.DataFrame, rules: Rules) -> lis
     ):
         if row[0] not in created and row[0] not in dropped_addresses:
             out.append(StartSegment(row[0], row[1], row[2], row[3], row[4] == "small", False))
-    out += _mapped_ranges(events, segments[segments["expandable"].to_numpy(bool)], rules)
+    out += _mapped_ranges(events, segments[segments["expandable"].to_numpy(bool)], pools, rules)
     return sorted(out, key=lambda s: s.address)
 
 
-_RangeKey = tuple[int, PoolId | None, bool]
-"""Stream, pool and whether it is the small class: what has an address range of its own."""
+_MAX_HOLE = 16 << 30
+"""Unmapped memory inside one expandable segment is less than this; two segments of a stream are further apart,
+because each reserves more addresses than the device has memory."""
 
 
-def _mapped_ranges(events: pd.DataFrame, segments: pd.DataFrame, rules: Rules) -> list[StartSegment]:
+@dataclass
+class _Reservation:
+    """An expandable segment while the history is undone: its addresses so far and what of it is mapped."""
+
+    stream: int
+    pool: PoolId | None
+    small: bool
+    low: int
+    high: int
+    mapped: list[tuple[int, int]]
+
+    def distance(self, low: int, high: int) -> int:
+        return max(low - self.high, self.low - high, 0)
+
+    def widen(self, low: int, high: int) -> None:
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
+
+def _mapped_ranges(
+    events: pd.DataFrame, segments: pd.DataFrame, pools: list[PoolId], rules: Rules
+) -> list[StartSegment]:
     """Ranges of expandable segments that were mapped at the start: undo the map events from the end."""
+    held = _final_reservations(segments)
     chosen = events[np.isin(events["action"].to_numpy(), (_MAP, _UNMAP))]
-    mapped: dict[_RangeKey, list[tuple[int, int]]] = {}
-    base: dict[_RangeKey, int] = {}
-    seen: list[tuple[int, int, _RangeKey]] = []  # stretches of addresses whose owner is known
-    for address, size, stream, pool, kind in zip(
-        *(segments[c].tolist() for c in ("address", "total_size", "stream", "pool_id", "size_class")),
-        strict=True,
-    ):
-        key = (stream, pool, kind == "small")
-        mapped.setdefault(key, []).append((address, address + size))
-        seen.append((address, address + size, key))
-        base[key] = min(base.get(key, address), address)
-    columns = (chosen[c].tolist() for c in ("action", "address", "size", "stream"))
-    for action, address, size, stream in reversed(list(zip(*columns, strict=True))):
+    columns = (chosen[c].tolist() for c in ("action", "address", "size", "stream", "pool"))
+    for action, address, size, stream, pool in reversed(list(zip(*columns, strict=True))):
         end = address + size
-        touching = [k for low, high, k in seen if k[0] == stream and low <= end and address <= high]
-        if touching:
-            key = touching[0]
-        else:
+        owner = pools[pool] if pool >= 0 else None
+        near = [r for r in held if r.stream == stream and r.distance(address, end) < _MAX_HOLE]
+        mine = min(near, key=lambda r: r.distance(address, end), default=None)
+        if mine is None or mine.distance(address, end) > 0:
             small = _holds_small_blocks(events, rules, address, end)
-            alike = [k for k in mapped if k[0] == stream and k[2] == small]
-            key = alike[0] if len(alike) == 1 else (stream, None, small)
-        seen.append((address, end, key))
-        base[key] = min(base.get(key, address), address)
+            alike = [r for r in near if r.small == small and owner in (None, r.pool)]
+            mine = min(alike, key=lambda r: r.distance(address, end), default=None)
+            if mine is None:
+                mine = _Reservation(stream, owner, small, address, end, [])
+                held.append(mine)
+        mine.widen(address, end)
         if action == _UNMAP:
-            mapped.setdefault(key, []).append((address, end))
+            mine.mapped.append((address, end))
         else:
-            mapped[key] = [part for r in mapped.get(key, []) for part in _without(r, address, end)]
-            if not mapped[key]:  # the first range of a new reservation: what came before was another one
-                del base[key]
+            mine.mapped = [part for r in mine.mapped for part in _without(r, address, end)]
+            if not mine.mapped:  # its first range: before this event it did not exist
+                held.remove(mine)
     return [
-        StartSegment(low, high - low, *key, True, base[key])
-        for key, ranges in mapped.items()
-        for low, high in _joined(ranges)
+        StartSegment(low, high - low, r.stream, r.pool, r.small, True, r.low)
+        for r in held
+        for low, high in _joined(r.mapped)
     ]
+
+
+def _final_reservations(segments: pd.DataFrame) -> list[_Reservation]:
+    """Ranges of one stream, pool and size class are parts of one expandable segment."""
+    held: dict[tuple[int, PoolId | None, bool], _Reservation] = {}
+    columns = ("address", "total_size", "stream", "pool_id", "size_class")
+    for address, size, stream, pool, kind in zip(*(segments[c].tolist() for c in columns), strict=True):
+        key = (stream, pool, kind == "small")
+        mine = held.setdefault(key, _Reservation(*key, address, address + size, []))
+        mine.widen(address, address + size)
+        mine.mapped.append((address, address + size))
+    return list(held.values())
 
 
 def _holds_small_blocks(events: pd.DataFrame, rules: Rules, low: int, high: int) -> bool:
@@ -218,7 +245,7 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
     heap = Heap(rules)
     assumed: set[int] = set()
     starts = [b.address for b in state.blocks]
-    ranges: dict[tuple[int, PoolId, bool], Block] = {}  # last block of each expandable range
+    ranges: dict[int, Block] = {}  # last block of each expandable segment, by its lowest address
     reached = 0
     for start in state.segments:
         if start.address < reached or start.size == 0:
@@ -229,11 +256,10 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
         inside = state.blocks[
             bisect_left(starts, start.address) : bisect_left(starts, start.address + start.size)
         ]
-        key = (start.stream, owner, start.small)
-        previous = ranges.get(key) if start.expandable else None
+        base = start.address if start.base is None else start.base
+        previous = ranges.get(base)
         if previous is None:
             granule = granule_of(heap, pool) if start.expandable else 0
-            base = start.address if start.base is None else start.base
             segment = Segment(base, start.size, start.stream, pool, granule)
             heap.register(segment)
             if base < start.address:
@@ -246,7 +272,7 @@ def build_heap(state: StartState, rules: Rules, unknown_pool: PoolId) -> tuple[H
             heap, segment, (start.address, start.address + start.size), inside, assumed, previous=previous
         )
         if start.expandable:
-            ranges[key] = last
+            ranges[base] = last
     for last in ranges.values():
         end = last.address + last.size
         tail = reach(heap, end - 1) - 1

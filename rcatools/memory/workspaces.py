@@ -23,6 +23,7 @@ class KnownSize:
         size: bytes of one allocation.
         owner: which library workspace it is.
         where: device family or setting it belongs to.
+        platforms: where it occurs: "cuda", "rocm" or both.
         confidence: how far the size alone identifies the owner, 0 to 1: a size that other code also
             uses (a power of two) identifies little.
     """
@@ -30,16 +31,18 @@ class KnownSize:
     size: int
     owner: str
     where: str
+    platforms: tuple[str, ...]
     confidence: float
 
 
+PLATFORMS = ("cuda", "rocm")
 DEFAULTS = (
-    KnownSize(76 * 1024 * KIB, BLAS_LT, "hipBLASLt default on ROCm since torch 2.6", 0.7),
-    KnownSize(80 * 1024 * KIB, BLAS_LT, "hipBLASLt default on ROCm from September 2026", 0.5),
-    KnownSize(128 * 1024 * KIB, BLAS, "hipBLAS on gfx942, gfx950 and gfx1250", 0.2),
-    KnownSize(32 * 1024 * KIB, BLAS, "cuBLAS on sm90 and later, hipBLAS on other cards", 0.3),
-    KnownSize(4096 * KIB * 2 + 16 * KIB * 8, BLAS, "cuBLAS before sm90 (:4096:2:16:8)", 0.8),
-    KnownSize(1024 * KIB, BLAS_LT, "cuBLASLt default on CUDA", 0.1),
+    KnownSize(76 * 1024 * KIB, BLAS_LT, "hipBLASLt default on ROCm since torch 2.6", ("rocm",), 0.7),
+    KnownSize(80 * 1024 * KIB, BLAS_LT, "hipBLASLt default on ROCm from September 2026", ("rocm",), 0.5),
+    KnownSize(128 * 1024 * KIB, BLAS, "hipBLAS on gfx942, gfx950 and gfx1250", ("rocm",), 0.2),
+    KnownSize(32 * 1024 * KIB, BLAS, "cuBLAS on sm90 and later, hipBLAS on other cards", PLATFORMS, 0.3),
+    KnownSize(4096 * KIB * 2 + 16 * KIB * 8, BLAS, "cuBLAS before sm90 (:4096:2:16:8)", ("cuda",), 0.8),
+    KnownSize(1024 * KIB, BLAS_LT, "cuBLASLt default", ("cuda",), 0.1),
 )
 
 BLAS_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "HIPBLAS_WORKSPACE_CONFIG", "ROCBLAS_WORKSPACE_CONFIG")
@@ -60,19 +63,27 @@ def blas_config_bytes(text: str) -> int | None:
     return sum(size * KIB * count for size, count in zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def known_sizes(environment: Mapping[str, str] | None = None) -> tuple[KnownSize, ...]:
-    """Sizes to look for: what the environment sets first, then the defaults.
+def known_sizes(
+    environment: Mapping[str, str] | None = None, platform: str | None = None
+) -> tuple[KnownSize, ...]:
+    """Sizes to look for: what the environment sets, then the defaults of what it does not set.
 
     Args:
-        environment: variables that were in force where the snapshot was made, if they are known.
+        environment: variables that were in force where the snapshot was made, as far as they are known.
+        platform: "cuda" or "rocm" if it is known: leaves out what only the other one has.
     """
+    given = environment or {}
     out: list[KnownSize] = []
+    replaced: set[str] = set()
     for name in BLAS_VARIABLES:
-        size = blas_config_bytes((environment or {}).get(name, ""))
-        if size:
-            out.append(KnownSize(size, BLAS, f"set by {name}", 0.8))
+        size = blas_config_bytes(given.get(name, ""))
+        if size is not None:
+            replaced.add(BLAS)
+            out.append(KnownSize(size, BLAS, f"set by {name}", PLATFORMS, 0.8))
     for name in LT_VARIABLES:
-        text = (environment or {}).get(name, "").strip()
-        if text.isdigit() and int(text):
-            out.append(KnownSize(int(text) * KIB, BLAS_LT, f"set by {name}", 0.8))
-    return (*out, *DEFAULTS)
+        text = given.get(name, "").strip()
+        if text.isdigit():
+            replaced.add(BLAS_LT)
+            out.append(KnownSize(int(text) * KIB, BLAS_LT, f"set by {name}", PLATFORMS, 0.8))
+    out += [k for k in DEFAULTS if k.owner not in replaced and (platform is None or platform in k.platforms)]
+    return tuple(k for k in out if k.size > 0)

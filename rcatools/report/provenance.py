@@ -58,7 +58,7 @@ def published(document: Document) -> Table:
         [
             Cell(item["source"], url=item["url"]),
             item["label"],
-            f"{item['value']:,.12g} {item['unit']}".strip(),
+            "missing" if item["value"] is None else f"{item['value']:,.12g} {item['unit']}".strip(),
             item["note"],
         ]
         for item in document["published"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcatools import units
-from rcatools.report import answers, figures, present, provenance, words
+from rcatools.report import answers, figures, present, provenance, serving_view, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
@@ -184,6 +184,7 @@ class Builder:
     def _arms(self) -> Section:
         facts = self.facts
         blocks = [self.figure(curve) for curve in figures.families(self.document, facts.margin)]
+        blocks += [to_html(table) for table in serving_view.tables(self.measured, facts)]
         blocks.append(self.figure(figures.arms(self.document, facts.margin)))
         blocks.append(self.figure(figures.blocks(self.document, self.measured, facts)))
         if self.document["arms"]:

@@ -13,7 +13,7 @@ from rcatools.report import words
 from rcatools.report.measured import Facts, Measured
 from rcatools.report.table import Cell, Table, make
 from rcatools.stats.paired import compare_blocks
-from rcatools.stats.records import DEFAULT_MARGIN
+from rcatools.stats.records import DEFAULT_MARGIN, Comparison
 
 PER_TOKEN = re.compile(r"token_us(?:\.(.+))?")
 LATENCIES = {"ttft": "First token", "tpot": "Each next token", "e2el": "Whole request"}
@@ -41,7 +41,9 @@ def speeds(measured: Measured, facts: Facts) -> Table:
     for metric, load in sorted(loads.items(), key=lambda item: _order(item[1])):
         table = _by_block(blocks, metric)
         for arm in table.columns:
-            latencies = [_median_time(blocks, f"{name}_us.{load}", arm) for name in LATENCIES]
+            latencies = [
+                _latency(_by_block(blocks, f"{name}_us.{load}"), str(arm), facts) for name in LATENCIES
+            ]
             speed = 1e6 / float(table[arm].median())
             kv = _kv(runs, str(arm))
             flag = Cell(f"{kv} (differs: confound)", tone="bad") if arm in capacity else Cell(kv)
@@ -90,25 +92,40 @@ def _by_block(blocks: pd.DataFrame, metric: str) -> pd.DataFrame:
     return chosen.pivot_table(index="block", columns="arm", values="value", aggfunc="median", sort=False)
 
 
-def _change(table: pd.DataFrame, arm: str, facts: Facts) -> list[str | Cell]:
-    """Change, interval, detection limit and verdict of an arm against the baseline."""
-    if arm == facts.baseline:
-        return ["baseline", "", "", ""]
-    if facts.baseline not in table.columns or table[[arm, facts.baseline]].dropna().empty:
-        return [units.NOT_AVAILABLE, "", "", "no block has both"]
-    found = compare_blocks(
+def _compare(table: pd.DataFrame, arm: str, facts: Facts) -> Comparison | None:
+    """An arm against the baseline, None where no block has both or it is the baseline."""
+    pair = {arm, facts.baseline}
+    if len(pair) < 2 or not pair <= set(table.columns) or table[list(pair)].dropna().empty:
+        return None
+    return compare_blocks(
         np.asarray(table[facts.baseline], dtype=float),
         np.asarray(table[arm], dtype=float),
         margin=DEFAULT_MARGIN if facts.margin is None else facts.margin,
     )
+
+
+def _change(table: pd.DataFrame, arm: str, facts: Facts) -> list[str | Cell]:
+    """Change, interval, detection limit and verdict of an arm against the baseline."""
+    if arm == facts.baseline:
+        return ["baseline", "", "", ""]
+    found = _compare(table, arm, facts)
+    if found is None:
+        return [units.NOT_AVAILABLE, "", "", "no block has both"]
     e = found.estimate
     verdict = Cell(found.verdict.value, tone=words.VERDICT_TONE.get(found.verdict.value, "open"))
     return [units.change(e.ratio), units.interval(e.ci_low, e.ci_high), units.percent(found.mde), verdict]
 
 
-def _median_time(blocks: pd.DataFrame, metric: str, arm: str) -> str:
-    values = blocks[(blocks["metric"] == metric) & (blocks["arm"] == arm)]["value"]
-    return units.duration_us(float(values.median())) if len(values) else units.NOT_AVAILABLE
+def _latency(table: pd.DataFrame, arm: str, facts: Facts) -> str:
+    """Median over blocks, and the change against the baseline with its interval."""
+    if arm not in table.columns:
+        return units.NOT_AVAILABLE
+    text = units.duration_us(float(table[arm].median()))
+    found = _compare(table, arm, facts)
+    if found is None:
+        return text
+    e = found.estimate
+    return f"{text} ({units.change(e.ratio)} {units.interval(e.ci_low, e.ci_high)})"
 
 
 def _kv(runs: pd.DataFrame, arm: str) -> str:

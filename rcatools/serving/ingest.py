@@ -76,27 +76,33 @@ class _Read:
 
 
 def parse_sources(words: Sequence[str]) -> list[Source]:
-    """``ARM=PATH`` words; a sweep folder without an arm's name gives one run for each of its servers.
+    """``ARM=PATH`` words, or paths alone: then the arm has the path's name without a run number at its end.
+
+    The folder of a sweep gives one run for each of its servers, with their own names.
 
     Raises:
-        InputError: a word has another form, or names nothing that exists.
+        InputError: a word names nothing that exists, or no usable arm.
     """
-    found = []
-    for word in words:
-        arm, sign, path = word.partition("=")
-        if not sign or not Path(path).exists():
-            if Path(word).is_dir() and is_sweep(Path(word)):
-                found.append(Source("", Path(word)))
-                continue
-            if not sign:
-                raise InputError(
-                    f"{word}: give ARM=PATH, or the folder of a 'vllm bench sweep serve' experiment"
-                )
-            raise InputError(f"{word}: there is no {path}")
-        if not _NAME.fullmatch(arm):
-            raise InputError(f"{word}: the arm's name may hold letters, digits and underscores only")
-        found.append(Source(arm, Path(path)))
-    return found
+    return [_parse_source(word) for word in words]
+
+
+def _parse_source(word: str) -> Source:
+    path = Path(word)
+    if path.exists():
+        name = path.name if path.is_dir() else path.stem
+        sweep = path.is_dir() and is_sweep(path)
+        arm = "" if sweep else _arm_name(re.sub(r"([-_.](run)?[-_.=]?\d+)+$", "", name) or name)
+        return Source(arm, path)
+    arm, sign, rest = word.partition("=")
+    if not sign:
+        raise InputError(
+            f"there is no {word}: give ARM=PATH, a result file or folder, or the folder of a sweep"
+        )
+    if not Path(rest).exists():
+        raise InputError(f"{word}: there is no {rest}")
+    if not _NAME.fullmatch(arm):
+        raise InputError(f"{word}: the arm's name may hold letters, digits and underscores only")
+    return Source(arm, Path(rest))
 
 
 def ingest(plan: Plan, sources: Sequence[Source], out: Path, settings: Settings) -> dict[str, Any]:
@@ -117,7 +123,7 @@ def ingest(plan: Plan, sources: Sequence[Source], out: Path, settings: Settings)
         set_primary(run.samples, load)
     if not any(run.samples.samples for run in runs):
         reasons = "; ".join(dict.fromkeys(run.samples.reason for run in runs if run.samples.reason))
-        raise InputError(f"no run has a usable result: {reasons[:300]}")
+        raise InputError(f"no run has a usable result: {reasons[:300]} (logs alone: 'rcatools serving log')")
     arms = list(dict.fromkeys(run.arm for run in runs))
     with exclusive(out):
         manifest = _manifest(plan, runs, arms, load, settings)
@@ -130,6 +136,8 @@ def ingest(plan: Plan, sources: Sequence[Source], out: Path, settings: Settings)
 
 def _read(source: Source) -> list[_Read]:
     path = source.path
+    if path.suffix == ".log":
+        return [_Read(source.arm, path.name, _digest([path]), [], read_log(path), [])]
     if path.is_file():
         log = path.with_suffix(".log")
         facts = read_log(log) if log.is_file() else LogFacts()

@@ -42,6 +42,8 @@ _EAGER = re.compile(r"Cudagraph is disabled under eager mode|[Ee]nforce eager se
 _OOM = re.compile(r"out of memory", re.I)
 _HARMLESS = re.compile(r"\b(?:WARNING|INFO|DEBUG)\b")
 _ERROR = re.compile(r"(?:^|\s)([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)): (.+)")
+_COUNTED = re.compile(r"\d+ validation errors? for \S+$")
+_PREFIX = re.compile(r"^\(.*?pid=\d+\).*?\]\s*")
 _OUTER = ("Engine core initialization failed", "Worker failed with error", "Engine process failed to start")
 
 
@@ -146,6 +148,7 @@ class _State:
         self.actual: dict[str, int] = {}
         self.skipped = self.eager = False
         self.oom = self.error = self.outer = ""
+        self.unfinished = False  # the last error line only counts problems, the next line names the first
 
     def read(self, line: str) -> None:
         """Take in one line."""
@@ -188,12 +191,16 @@ class _State:
             self.eager = True
         if not self.oom and _OOM.search(line):
             self.oom = " ".join(line.split())[-400:]
+        if self.unfinished and line.strip():
+            what = " ".join(_PREFIX.sub("", line).partition(" [type=")[0].split())
+            self.error, self.unfinished = f"{self.error}: {what}"[:400], False
         if not _HARMLESS.search(line) and (found := _ERROR.search(line)):
             text = f"{found[1]}: {found[2]}"
             if any(sign in text for sign in _OUTER):
                 self.outer = self.outer or text[:400]
             else:
                 self.error = text[:400]
+                self.unfinished = bool(_COUNTED.search(text))
 
     def facts(self) -> LogFacts:
         """What was read."""

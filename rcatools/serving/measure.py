@@ -111,8 +111,7 @@ def make_run(
         "samples": {} if inspection or outcome.name != "ok" else samples.samples,
         "kernels": {},
         "facts": {
-            **facts.facts(),
-            **{key: value for key, value in _marker_facts(context).items() if value is not None},
+            **_together(facts, _marker_facts(context)),
             **samples.facts,
             **outcome.facts,
             "killed_after_end": len(rest),
@@ -249,6 +248,12 @@ def _last_line(log: Path) -> str:
 
 def _marker_facts(context: _Context) -> dict[str, Any]:
     return marker_facts(read_markers(context.place / "markers"), run=context.token)
+
+
+def _together(log: LogFacts, markers: dict[str, Any]) -> dict[str, Any]:
+    """Facts of the log and of the markers; where both know one, the process itself is right, not its rounded log."""
+    logged: dict[str, Any] = log.facts()
+    return {**logged, **{key: logged.get(key) if value is None else value for key, value in markers.items()}}
 
 
 def _keep_snapshot(folder: Path, place: Path, arm: str) -> None:

@@ -80,18 +80,21 @@ class Plugin:
 
         def configured(wrapper: Any, kv_cache_configs: Any, *_: Any, **__: Any) -> None:
             self.marker.kv_blocks = int(kv_cache_configs[wrapper.global_rank].num_blocks)
-            self.note()
             self.snapshots.take("after_kv_cache")
+            self.note()
 
         _then(module.WorkerBase, "__init__", made)
         _then(module.WorkerWrapperBase, "initialize_from_config", configured)
 
     def watch_worker(self, module: ModuleType) -> None:
         """Take snapshots where they are asked for."""
+
+        def ready(*_: Any, **__: Any) -> None:
+            self.snapshots.take("after_capture")
+            self.note()
+
         _before(module.Worker, "load_model", lambda *_, **__: self.snapshots.begin())
-        _then(
-            module.Worker, "compile_or_warm_up_model", lambda *_, **__: self.snapshots.take("after_capture")
-        )
+        _then(module.Worker, "compile_or_warm_up_model", ready)
 
     def take_v1(self, module: ModuleType) -> None:
         """Put the arm into the V1 model runner."""
@@ -156,8 +159,8 @@ class Plugin:
             try:
                 return arm(runner_object)
             finally:
-                self.note()
                 self.snapshots.take("after_profile")
+                self.note()
 
         setattr(runner, layouts.PROFILE, profile)
         if self.marker.arm == "stock":

@@ -10,7 +10,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 16_384
-ENGINE = "--load-format dummy --enforce-eager --max-model-len 256"
 
 
 @pytest.fixture(scope="session")
