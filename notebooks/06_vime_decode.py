@@ -31,7 +31,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, provenance, session, vime, vime_findings, vime_products
+from rcatools.report import figures, provenance, session, vime, vime_findings, vime_products
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 extras = vime_findings.load_extras(investigation, product, live=live_hazards)
