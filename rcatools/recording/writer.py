@@ -29,8 +29,12 @@ def exclusive(folder: Path) -> Iterator[None]:
 
     The lock belongs to the open file, so it ends with the process however that ends.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as stream:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(f"cannot write into {folder}: {error.strerror}; choose another folder") from None
+    with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

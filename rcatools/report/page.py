@@ -86,7 +86,7 @@ def _tiles(document: Document) -> list[dict[str, str]]:
     if effect and effect["ratio"] is not None:
         interval = units.interval(effect["ci_low"], effect["ci_high"])
         note = f"{effect['arm']} against {effect['against']}, {effect['n']} blocks, {interval}"
-        tiles.append({"name": "Time of a step", "value": units.change(effect["ratio"]), "note": note})
+        tiles.append({"name": "Effect on time", "value": units.change(effect["ratio"]), "note": note})
         tiles.append(
             {
                 "name": "Detection limit",
@@ -108,7 +108,7 @@ def _tiles(document: Document) -> list[dict[str, str]]:
             {
                 "name": "Planted regressions",
                 "value": f"{found} of {len(document['plants'])} found",
-                "note": "and named as what they are"
+                "note": "each seen as a difference"
                 if document["sensitive"]
                 else "'no difference' cannot be relied on",
             }
