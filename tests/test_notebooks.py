@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -191,6 +192,36 @@ def test_findings_can_be_rendered_again(report: dict[str, Any]) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"findings": str(file), "characters": len(before)}
     assert file.read_text() == before
+
+
+def test_nothing_in_the_bundle_names_a_folder_of_this_machine(
+    report: dict[str, Any], recording: Path
+) -> None:
+    with zipfile.ZipFile(report["out"] / "report.zip") as bundle:
+        told = {name for name in bundle.namelist() if str(recording.parent).encode() in bundle.read(name)}
+        status = json.loads(bundle.read("status.json"))
+    assert not told
+    assert {tuple(book["parameters"]["recordings"]) for book in status["notebooks"]} == {(recording.name,)}
+
+
+@pytest.mark.parametrize("damaged", ["manifest.json", "samples.parquet"])
+def test_a_damaged_recording_is_refused_before_anything_is_made(
+    recording: Path, tmp_path: Path, damaged: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(recording, tmp_path / "cut")
+    file = tmp_path / "cut" / damaged
+    file.write_bytes(file.read_bytes()[:100])
+    assert (
+        main(
+            ["report", "capture-stream", "--recording", str(tmp_path / "cut"), "--out", str(tmp_path / "out")]
+        )
+        == 2
+    )
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert damaged in said.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_second_report_sets_the_first_aside(

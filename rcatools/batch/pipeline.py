@@ -18,6 +18,7 @@ from rcatools.batch.parameters import distribute, read_parameters
 from rcatools.batch.status import Status
 from rcatools.errors import InputError, RunError, UnknownNameError
 from rcatools.files import write_bytes, write_json
+from rcatools.recording.reader import open_recording
 from rcatools.report import live
 from rcatools.report.inputs import Inputs, inputs
 from rcatools.report.locate import checkout, investigation_folder, names_declared
@@ -122,7 +123,8 @@ def _check(options: ReportOptions) -> _Plan:
     by_file = distribute([read_parameters(path) for path in books.values()], options.parameters)
     plan = _Plan(options, books, {name: by_file[path.name] for name, path in books.items()})
     if not options.live:
-        plan.asked(options.recordings)
+        for recording in plan.asked(options.recordings).recordings:
+            open_recording(recording)
     return plan
 
 

@@ -95,8 +95,22 @@ class Status:
             "seconds": round(time.monotonic() - self._started, 2),
             **self.extra,
             "errors": self.errors,
-            "notebooks": [vars(entry) for entry in self.entries.values()],
+            "notebooks": [
+                {**vars(entry), "parameters": _without_folders(entry.parameters)}
+                for entry in self.entries.values()
+            ],
         }
 
     def _write(self) -> None:
         write_json(self.path, self._document())
+
+
+def _without_folders(value: Any) -> Any:
+    """The value with absolute paths reduced to their last part: the file is passed on to others."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_folders(item) for item in value]
+    if isinstance(value, Path) or (isinstance(value, str) and Path(value).is_absolute()):
+        return Path(value).name
+    return value

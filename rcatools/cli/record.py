@@ -16,6 +16,7 @@ from rcatools.errors import InputError
 
 SUMMARY = "Measure an investigation on this machine and write a recording. Judges nothing."
 EXAMPLE = "rcatools record capture-stream --out recordings/tonight --blocks 14"
+MOST_BLOCKS = 100_000  # the schedule is planned whole before the first run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,6 +130,8 @@ def check_numbers(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not value > 0:
             raise InputError(f"--{name.replace('_', '-')} must be above 0, got {value}")
+    if args.blocks is not None and args.blocks > MOST_BLOCKS:
+        raise InputError(f"--blocks must be at most {MOST_BLOCKS}, got {args.blocks}")
     if args.spawn_share is not None and not 0 <= args.spawn_share <= 1:
         raise InputError(f"--spawn-share must lie between 0 and 1, got {args.spawn_share}")
     if args.pilot and (args.arms or args.stop_early):
