@@ -75,36 +75,47 @@ _EXAMPLES = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one action; the result goes to stdout."""
-    from rcatools.trace.diff import diff
-    from rcatools.trace.health import health
-    from rcatools.trace.reconcile import reconcile
+    """Run one action; the result goes to stdout. Each action imports only what it needs."""
+    return {"summary": _summary, "health": _health, "diff": _diff}[args.action](args)
+
+
+def _summary(args: argparse.Namespace) -> int:
     from rcatools.trace.summary import summarize
 
-    if args.action == "diff":
-        measured = _measured(args)
-        baseline, candidate = _load(args.baseline, args), _load(args.candidate, args)
-        difference = diff(baseline, candidate, _ceilings(args.ceilings, baseline))
-        reconciled = reconcile(difference, *measured) if measured else None
-        if args.json:
-            document = difference.to_json()
-            print_json({**document, "end_to_end": reconciled.to_json()} if reconciled else document)
-        else:
-            print(_diff_text(difference, reconciled, args.top))
-        return 0
     trace = _load(args.file, args)
-    if args.action == "health":
-        checked = health(trace)
-        if args.json:
-            print_json(checked.to_json())
-        else:
-            print(_health_text(trace, checked))
-        return 0
     summary = summarize(trace, _ceilings(args.ceilings, trace), _declared(args.declared))
     if args.json:
         print_json(summary.to_json())
     else:
         print(_summary_text(summary, args.top))
+    return 0
+
+
+def _health(args: argparse.Namespace) -> int:
+    from rcatools.trace.health import health
+
+    trace = _load(args.file, args)
+    checked = health(trace)
+    if args.json:
+        print_json(checked.to_json())
+    else:
+        print(_health_text(trace, checked))
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from rcatools.trace.diff import diff
+    from rcatools.trace.reconcile import reconcile
+
+    measured = _measured(args)
+    baseline, candidate = _load(args.baseline, args), _load(args.candidate, args)
+    difference = diff(baseline, candidate, _ceilings(args.ceilings, baseline))
+    reconciled = reconcile(difference, *measured) if measured else None
+    if args.json:
+        document = difference.to_json()
+        print_json({**document, "end_to_end": reconciled.to_json()} if reconciled else document)
+    else:
+        print(_diff_text(difference, reconciled, args.top))
     return 0
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from rcatools.errors import InputError
-from rcatools.trace.model import Trace
+from rcatools.trace.model import Trace, distinct_rows
 from rcatools.trace.roles import roles
 from rcatools.trace.stream import existing_file
 from rcatools.trace.work import Work, work_of
@@ -116,16 +116,25 @@ def kernel_work(trace: Trace, declared: Mapping[str, Work] | None = None) -> pd.
         Columns name, device, known (launches with known work), known_us, bytes, flops, dtype.
     """
     kernels = trace.only_kernels()
-    roles_of = np.asarray(roles(kernels), dtype=object)
-    frame = kernels.assign(role=roles_of)
-    keys = ["name", "device", "full_name", "op", "shapes", "dtypes", "role"]
+    duration = kernels["dur_ns"].to_numpy()
+    group, first = distinct_rows(kernels, ("name", "device", "full_name", "op", "shapes", "dtypes"))
+    counts = np.bincount(group, minlength=len(first))
+    totals = np.zeros(len(first), dtype=np.int64)
+    np.add.at(totals, group, duration)
+    kinds = kernels.iloc[first]
     rows = []
-    for values, group in frame.groupby(keys, observed=True, sort=False)["dur_ns"]:
-        name, device, full, op, shapes, dtypes, role = (str(value) for value in values)
+    for (name, device, full, op, shapes, dtypes), role, count, total in zip(
+        kinds[["name", "device", "full_name", "op", "shapes", "dtypes"]].astype(object).to_numpy(),
+        np.asarray(roles(kinds), dtype=object),
+        counts.tolist(),
+        totals.tolist(),
+        strict=True,
+    ):
         work = _declared(full, declared) or work_of(op, shapes, dtypes, role, full)
         if work is not None:
-            rows.append((name, int(device), len(group), int(group.sum()) / 1000, work.bytes * len(group),
-                         work.flops * len(group), work.dtype))  # fmt: skip
+            rows.append(
+                (name, device, count, total / 1000, work.bytes * count, work.flops * count, work.dtype)
+            )
     columns = ["name", "device", "known", "known_us", "bytes", "flops", "dtype"]
     found = pd.DataFrame(rows, columns=columns)
     if found.empty:

@@ -15,7 +15,7 @@ from isal import igzip_lib, isal_zlib
 from rcatools.errors import InputError, UnsafeInputError
 
 GZIP_MAGIC = b"\x1f\x8b"
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 19
 _DAMAGE = cast("tuple[type[Exception], ...]", (zlib.error, igzip_lib.IsalError))
 
 

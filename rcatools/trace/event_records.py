@@ -1,0 +1,143 @@
+"""Trace events as typed records, and the decoder that makes only those that are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, ClassVar, Union
+
+import msgspec
+
+_NOTHING = msgspec.Raw(b"")
+
+
+class Args(msgspec.Struct, gc=False):
+    """The event arguments that are read; everything else is skipped undecoded."""
+
+    device: Any = None
+    stream: Any = None
+    correlation: Any = None
+    external_id: Any = msgspec.field(name="External id", default=None)
+    bytes: Any = None
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
+
+
+class Event(msgspec.Struct, gc=False):
+    """One trace event; times stay text so that nanoseconds survive large microsecond stamps."""
+
+    cat: ClassVar[str]
+    ph: str = ""
+    name: str = ""
+    pid: msgspec.Raw = _NOTHING
+    tid: msgspec.Raw = _NOTHING
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
+    args: Args | None = None
+
+
+class AnyEvent(Event, gc=False):
+    """An event whose category is part of the record."""
+
+    cat: str = ""  # type: ignore[misc]
+
+
+class UnreadEvent(msgspec.Struct, gc=False):
+    """An event of a category that nobody asked for: only its name is looked at, to see that it is text."""
+
+    cat: ClassVar[str]
+    name: str = ""
+
+
+_EVENTS = msgspec.json.Decoder(list[AnyEvent])
+# Spellings that profilers write; those that a file has besides are learnt from it.
+_CATEGORIES = (
+    "kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver", "cpu_op", "user_annotation",
+    "gpu_user_annotation", "python_function", "cpu_instant_event", "ac2g", "fwdbwd", "async_cpu", "async_gpu", "Trace",
+    "overhead", "cuda_sync", "cuda_event", "privateuse1_runtime",
+)  # fmt: skip
+_MOST_CATEGORIES = 64
+_MOST_REFUSALS = 4
+
+
+class EventDecoder:
+    """Decodes lists of events, those of wanted categories whole and of the others little more than the number.
+
+    A list with a category that is not known yet, or an event without one, takes the slower way of decoding
+    all its events whole; a file of which many lists do stays on that way.
+    """
+
+    def __init__(self, wanted: frozenset[str] | None) -> None:
+        self._wanted = wanted
+        self._known = set(_CATEGORIES)
+        self._refusals = 0
+        self._typed = None if wanted is None else _typed_decoder(wanted, self._known)
+
+    def __call__(self, text: bytes | memoryview) -> list[Event]:
+        if self._typed is not None:
+            try:
+                return self._typed.decode(text)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                pass
+        events: list[Event] = list(_EVENTS.decode(text))
+        if self._typed is not None and self._wanted is not None:
+            new = {event.cat for event in events} - self._known - {""}
+            self._known |= new
+            self._refusals += not new
+            usable = self._refusals <= _MOST_REFUSALS and len(self._known) <= _MOST_CATEGORIES
+            self._typed = _typed_decoder(self._wanted, self._known) if usable else None
+        return events
+
+
+def _typed_decoder(wanted: frozenset[str], known: Iterable[str]) -> msgspec.json.Decoder[list[Event]]:
+    """A decoder of lists of events that tells their class by their category."""
+    classes = [
+        msgspec.defstruct(
+            "Tagged",
+            [],
+            bases=(Event if category.lower() in wanted else UnreadEvent,),
+            namespace={"cat": category},
+            tag_field="cat",
+            tag=category,
+            gc=False,
+        )
+        for category in known
+    ]
+    return msgspec.json.Decoder(list[Union[tuple(classes)]])  # type: ignore[misc]  # noqa: UP007
+
+
+def lax_event(value: dict[str, Any]) -> Event:
+    """An event from a decoded dict, with whatever cannot be used left at "unknown"."""
+
+    def text(key: str) -> str:
+        found = value.get(key)
+        return "" if found is None else str(found)
+
+    def raw(found: Any) -> msgspec.Raw:
+        return _NOTHING if found is None else msgspec.Raw(json.dumps(found).encode())
+
+    args = value.get("args")
+    return AnyEvent(
+        ph=text("ph"),
+        cat=text("cat"),
+        name=text("name"),
+        pid=raw(value.get("pid")),
+        tid=raw(value.get("tid")),
+        ts=raw(value.get("ts")),
+        dur=raw(value.get("dur")),
+        args=Args(
+            device=args.get("device"),
+            stream=args.get("stream"),
+            correlation=args.get("correlation"),
+            external_id=args.get("External id"),
+            bytes=args.get("bytes"),
+            grid=raw(args.get("grid")),
+            block=raw(args.get("block")),
+            dims=raw(args.get("Input Dims")),
+            types=raw(args.get("Input type")),
+        )
+        if isinstance(args, dict)
+        else None,
+    )
