@@ -199,9 +199,7 @@ def hta_python(given: str | None) -> str | None:
 def default_files() -> list[Path]:
     """The large published pair where it lies beside the checkout, else two traces of the H200 recording."""
     published = [ROOT.parent / "shared" / "real" / "tracelens" / card / PAIR for card in ("mi300", "h100")]
-    own = [
-        ROOT / "data/recordings/capture-stream-h200/traces" / f"{arm}.json.gz" for arm in ("off", "side")
-    ]
+    own = [ROOT / "data/recordings/capture-stream-h200/traces" / f"{arm}.json.gz" for arm in ("off", "side")]
     return published if all(path.is_file() for path in published) else own
 
 

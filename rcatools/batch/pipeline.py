@@ -232,6 +232,9 @@ def _job(name: str, path: Path, folder: Path, asked: Inputs, values: Mapping[str
     out = str(folder.resolve())
     replace = {str(item): item.name for item in asked.recordings}
     replace |= {str(item.resolve()): item.name for item in asked.recordings}
+    given = [item for value in values.values() for item in (value if isinstance(value, list) else [value])]
+    paths = [item for item in given if isinstance(item, str) and Path(item).is_absolute()]
+    replace |= {path: Path(path).name for path in paths}
     replace |= {out: "report", str(checkout()): "checkout", str(Path.home()): "~"}
     return NotebookJob(
         source=path,

@@ -139,21 +139,9 @@ def _measured(args: argparse.Namespace) -> tuple[int, float, float] | None:
 
 
 def _ceilings(path: str | None, trace: Trace) -> Ceilings | None:
-    """Ceilings from a file, with the data sheet of the trace's device as the upper check, or the latter alone."""
-    from dataclasses import replace
+    from rcatools.report.trace_ceilings import for_devices
 
-    from rcatools.device.ceilings import datasheet
-    from rcatools.trace.bounds import Ceilings, read_ceilings
-
-    upper = None
-    for name in {name for name in trace.devices.values() if name}:
-        if sheet := datasheet(name):
-            upper = Ceilings(
-                sheet["bytes_per_s"], {"bf16": sheet["bf16_flops"]}, str(sheet["source"]), measured=False
-            )
-    if path is None:
-        return upper
-    return replace(read_ceilings(path), upper=upper)
+    return for_devices(trace.devices.values(), path)
 
 
 def _declared(path: str | None) -> dict[str, Work] | None:

@@ -166,7 +166,7 @@ def read_ceilings(path: str | Path) -> Ceilings:
     text = file.read_text("utf-8", "replace")
     if text.lstrip().startswith("{"):
         try:
-            return _json_ceilings(json.loads(text), file.name)
+            return ceilings_from(json.loads(text), file.name)
         except ValueError as error:
             raise InputError(
                 f"{file.name}: not JSON ({error}); give roofline.csv or JSON with bytes_per_s"
@@ -182,7 +182,12 @@ def _number(value: Any) -> float | None:
     return number if np.isfinite(number) and number > 0 else None
 
 
-def _json_ceilings(document: Mapping[str, Any], name: str) -> Ceilings:
+def ceilings_from(document: Mapping[str, Any], name: str) -> Ceilings:
+    """Ceilings from a record: what ``read_ceilings`` takes as JSON, or the ceilings of a recording.
+
+    Raises:
+        InputError: it holds none.
+    """
     rates = document.get("flops")
     flops = (
         {str(key): rate for key, value in rates.items() if (rate := _number(value))}
