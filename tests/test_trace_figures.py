@@ -68,7 +68,7 @@ def test_gap_curves_show_the_shift() -> None:
 def test_roofline_draws_known_kernels_and_counts_the_others() -> None:
     card = Ceilings(4e12, {"bf16": 8e14}, "probe")
     figure = roofline_figure(summarize(OFF, card, {"reduce_kernel": Work(1.2e8, 6e7, "bf16")}), card)
-    assert figure.layout.title.text.startswith("Roofline: 1 of 8 kernels, 54.7 %")
+    assert figure.layout.title.text.startswith("Roofline<br><sup>1 of 8 kernels, 54.7 %")
     assert figure.data[0].x[0] == pytest.approx(0.5)
 
 
@@ -160,4 +160,4 @@ def test_distributions_stay_small_and_say_how_many_are_drawn(tmp_path: Path) -> 
     trace = load_trace(write(tmp_path / "t.json", chain([5.0, 6.5] * 3000, ["k", "gemm"] * 3000)))
     figure = distribution_figure({"one": trace})
     assert sum(len(box.y) for box in figure.data) == 3000
-    assert figure.layout.title.text.endswith("(3000 of 6000 launches)")
+    assert figure.layout.title.text.endswith("<sup>3000 of 6000 launches drawn</sup>")
