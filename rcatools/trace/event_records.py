@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, Union
 
 import msgspec
 
 _NOTHING = msgspec.Raw(b"")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Args(msgspec.Struct, gc=False):
@@ -108,12 +110,22 @@ def _typed_decoder(wanted: frozenset[str], known: Iterable[str]) -> msgspec.json
     return msgspec.json.Decoder(list[Union[tuple(classes)]])  # type: ignore[misc]  # noqa: UP007
 
 
+def has_surrogates(text: str) -> bool:
+    """Whether half a character stands in a text, which no file can hold as UTF-8."""
+    return _SURROGATE.search(text) is not None
+
+
+def without_surrogates(text: str) -> str:
+    """The text with the replacement character where half a character stands."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
 def lax_event(value: dict[str, Any]) -> Event:
     """An event from a decoded dict, with whatever cannot be used left at "unknown"."""
 
     def text(key: str) -> str:
         found = value.get(key)
-        return "" if found is None else str(found)
+        return "" if found is None else without_surrogates(str(found))
 
     def raw(found: Any) -> msgspec.Raw:
         return _NOTHING if found is None else msgspec.Raw(json.dumps(found).encode())

@@ -20,7 +20,14 @@ from typing import Any
 import msgspec
 
 from rcatools.errors import InputError, UnsafeInputError
-from rcatools.trace.event_records import AnyEvent, Event, EventDecoder, lax_event
+from rcatools.trace.event_records import (
+    AnyEvent,
+    Event,
+    EventDecoder,
+    has_surrogates,
+    lax_event,
+    without_surrogates,
+)
 from rcatools.trace.stream import ByteSource
 
 PART_BYTES = 1 << 19
@@ -138,8 +145,12 @@ class EventStream:
             except (ValueError, RecursionError):
                 continue
             if isinstance(document, dict):
-                self.header.update(document)
+                self._take_header(document)
             return
+
+    def _take_header(self, document: dict[str, Any]) -> None:
+        written = json.dumps(document, ensure_ascii=False)
+        self.header.update(json.loads(without_surrogates(written)) if has_surrogates(written) else document)
 
     def _finish(self, buffer: bytes, border: re.Pattern[bytes] | None) -> Iterator[list[Event]]:
         if border is None:
@@ -183,7 +194,7 @@ class EventStream:
             except (ValueError, RecursionError):
                 self.trailing_bytes = len(rest)
                 return events
-            self.header.update(value)
+            self._take_header(value)
             self.trailing_bytes = len("{" + rest[1:].lstrip()) - end
         elif rest not in ("", "}"):
             self.trailing_bytes = len(rest)
@@ -233,8 +244,10 @@ class EventStream:
             return None
         if re.search(r"[\x00-\x1f]", finite.translate(_BLANKS)):
             kinds.append("control_character")
+        if has_surrogates(json.dumps(value, ensure_ascii=False)):
+            kinds.append("bad_utf8")
         event = lax_event(value)
-        for kind in kinds or ["wrong_type"]:
+        for kind in dict.fromkeys(kinds or ["wrong_type"]):
             self._repair(kind)
         return event
 
