@@ -190,6 +190,10 @@ def distinct_rows(
 
 def lanes(table: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
     """A number per row for what runs one after another: the hardware queue when known, else the stream."""
-    lane = np.where(table["queue"] == NO_ID, table["stream"], table["queue"])
-    codes, _ = pd.factorize(pd.MultiIndex.from_arrays([table["device"], table["queue"] == NO_ID, lane]))
-    return np.asarray(codes, dtype=np.int64)
+    queue = table["queue"].to_numpy()
+    numbers = (table["device"].to_numpy(), queue == NO_ID, np.where(queue == NO_ID, table["stream"], queue))
+    lane = np.zeros(len(table), dtype=np.int64)
+    for values in numbers:
+        codes, distinct = pd.factorize(values)
+        lane = pd.factorize(lane * max(len(distinct), 1) + codes)[0].astype(np.int64)
+    return lane
