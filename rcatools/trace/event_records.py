@@ -14,7 +14,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Args(msgspec.Struct, gc=False):
-    """The event arguments that are read; everything else is skipped undecoded."""
+    """The event arguments that are read; everything else is skipped undecoded.
+
+    Traces of 2021 and before write "external id" on kernels and "Input dims".
+    """
 
     device: Any = None
     stream: Any = None
@@ -25,6 +28,8 @@ class Args(msgspec.Struct, gc=False):
     block: msgspec.Raw = _NOTHING
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
     types: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
+    older_external_id: Any = msgspec.field(name="external id", default=None)
+    older_dims: msgspec.Raw = msgspec.field(name="Input dims", default=_NOTHING)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -120,36 +125,73 @@ def without_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
+class FloatText(str):
+    """A number with a fraction as the file writes it, because doubles do not hold nanoseconds of a date."""
+
+
+def load_exact(text: str | bytes, strict: bool = True) -> Any:
+    """JSON with fractions kept as they are written; ``ValueError`` for NaN and Infinity too."""
+    return json.loads(text, strict=strict, parse_float=FloatText, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def folded_events(text: bytes | memoryview) -> list[Event]:
+    """Events of a list whatever the case of their keys; slower, for files that spell them in their own way.
+
+    Raises:
+        ValueError: not a list of objects.
+    """
+    values = load_exact(bytes(text))
+    if not all(isinstance(value, dict) for value in values):
+        raise ValueError("not a list of objects")
+    return [lax_event(value) for value in values]
+
+
 def lax_event(value: dict[str, Any]) -> Event:
-    """An event from a decoded dict, with whatever cannot be used left at "unknown"."""
+    """An event from a dict of ``load_exact``: keys in any case, what cannot be used left at "unknown"."""
+    value = {key.lower(): item for key, item in value.items()}
 
     def text(key: str) -> str:
         found = value.get(key)
         return "" if found is None else without_surrogates(str(found))
-
-    def raw(found: Any) -> msgspec.Raw:
-        return _NOTHING if found is None else msgspec.Raw(json.dumps(found).encode())
 
     args = value.get("args")
     return AnyEvent(
         ph=text("ph"),
         cat=text("cat"),
         name=text("name"),
-        pid=raw(value.get("pid")),
-        tid=raw(value.get("tid")),
-        ts=raw(value.get("ts")),
-        dur=raw(value.get("dur")),
-        args=Args(
-            device=args.get("device"),
-            stream=args.get("stream"),
-            correlation=args.get("correlation"),
-            external_id=args.get("External id"),
-            bytes=args.get("bytes"),
-            grid=raw(args.get("grid")),
-            block=raw(args.get("block")),
-            dims=raw(args.get("Input Dims")),
-            types=raw(args.get("Input type")),
-        )
-        if isinstance(args, dict)
-        else None,
+        pid=_raw(value.get("pid")),
+        tid=_raw(value.get("tid")),
+        ts=_raw(value.get("ts")),
+        dur=_raw(value.get("dur")),
+        args=_lax_args(args) if isinstance(args, dict) else None,
     )
+
+
+def _lax_args(args: dict[str, Any]) -> Args:
+    found = {key.lower(): item for key, item in args.items()}
+    number = {
+        key: float(item) if isinstance(item, FloatText) else item
+        for key, item in found.items()
+        if key in ("device", "stream", "correlation", "external id", "bytes")
+    }
+    return Args(
+        device=number.get("device"),
+        stream=number.get("stream"),
+        correlation=number.get("correlation"),
+        external_id=number.get("external id"),
+        bytes=number.get("bytes"),
+        grid=_raw(found.get("grid")),
+        block=_raw(found.get("block")),
+        dims=_raw(found.get("input dims")),
+        types=_raw(found.get("input type")),
+    )
+
+
+def _raw(found: Any) -> msgspec.Raw:
+    if found is None:
+        return _NOTHING
+    return msgspec.Raw(found.encode() if isinstance(found, FloatText) else json.dumps(found).encode())

@@ -24,20 +24,23 @@ from rcatools.trace.event_records import (
     AnyEvent,
     Event,
     EventDecoder,
+    folded_events,
     has_surrogates,
     lax_event,
+    load_exact,
     without_surrogates,
 )
 from rcatools.trace.stream import ByteSource
 
 PART_BYTES = 1 << 19
 _EVENT = msgspec.json.Decoder(AnyEvent)
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[', re.IGNORECASE)
 _FIRST_KEY = re.compile(rb'\s*\{\s*"([^"\\]{1,64})"')
 _NON_FINITE = re.compile(
     r'(?<=")(\s*:\s*)[+-]?(?:inf(?:inity)?|nan(?:\([^)"]*\))?)(?=\s*[,}\]])', re.IGNORECASE
 )
 _LONGEST_JOIN = 8
+_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 
 
 @dataclass
@@ -46,6 +49,7 @@ class EventStream:
 
     Attributes:
         wanted: the categories to read, lower case; None reads all. Of other events only ``cat`` is sure to be there.
+        fold_case: take keys in any case, which is slower.
         header: the document's other keys (``deviceProperties``, versions, ...), as far as readable.
         dropped: events that could not be read, ``dropped_bytes`` their size.
         repaired: repairs by kind: "non_finite", "control_character", "bad_utf8", "wrong_type".
@@ -55,6 +59,7 @@ class EventStream:
 
     source: ByteSource
     wanted: frozenset[str] | None = None
+    fold_case: bool = False
     header: dict[str, Any] = field(default_factory=dict)
     dropped: int = 0
     dropped_bytes: int = 0
@@ -63,7 +68,7 @@ class EventStream:
     trailing_bytes: int = 0
 
     def __post_init__(self) -> None:
-        self._decoder = EventDecoder(self.wanted)
+        self._decoder = folded_events if self.fold_case else EventDecoder(self.wanted)
 
     def parts(self) -> Iterator[list[Event]]:
         """Yield lists of events in file order.
@@ -108,7 +113,7 @@ class EventStream:
         part[cut[1]] = ord("]")
         try:
             return self._decoder(memoryview(part)[: cut[1] + 1])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except _REFUSED:
             part[cut[1]] = comma
             return self._decode_one_by_one(bytes(part[1 : cut[0]]), border)
 
@@ -203,7 +208,7 @@ class EventStream:
     def _decode(self, part: bytes, border: re.Pattern[bytes] | None) -> list[Event]:
         try:
             return self._decoder(b"[" + part + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except _REFUSED:
             return self._decode_one_by_one(part, border)
 
     def _decode_one_by_one(self, part: bytes, border: re.Pattern[bytes] | None) -> list[Event]:
@@ -224,8 +229,8 @@ class EventStream:
 
     def _decode_piece(self, piece: bytes) -> Event | None:
         try:
-            return _EVENT.decode(piece)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return folded_events(b"[" + piece + b"]")[0] if self.fold_case else _EVENT.decode(piece)
+        except _REFUSED:
             pass
         kinds: list[str] = []
         try:
@@ -237,7 +242,7 @@ class EventStream:
         if finite != text:
             kinds.append("non_finite")
         try:
-            value = json.loads(finite, strict=False)
+            value = load_exact(finite, strict=False)
         except (ValueError, RecursionError):
             return None
         if not isinstance(value, dict):
@@ -264,7 +269,7 @@ _BLANKS = {ord(blank): None for blank in " \t\r\n"}
 
 
 def _border(first_key: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb'(\}\s*)(,)\s*(\{\s*"' + re.escape(first_key) + rb'"\s*:)')
+    return re.compile(rb'(\}\s*)(,)\s*(\{\s*"' + re.escape(first_key) + rb'"\s*:)', re.IGNORECASE)
 
 
 def _last_border(buffer: bytes | bytearray, border: re.Pattern[bytes]) -> tuple[int, int, int] | None:

@@ -58,15 +58,24 @@ def read_kineto(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         InputError: not such a file.
         UnsafeInputError: beyond the limits.
     """
-    stream = EventStream(ByteSource(path, limits), READ_CATEGORIES)
-    found = Collector()
+    stream, found = _collect(path, limits, fold_case=False)
+    if found.odd_names:
+        stream, found = _collect(path, limits, fold_case=True)
+    if not found.events and stream.dropped and not stream.source.truncated:
+        raise InputError(f"{path.name}: its list holds no trace events; give a trace of torch.profiler")
+    return _build(path, stream, found)
+
+
+def _collect(path: Path, limits: Limits, fold_case: bool) -> tuple[EventStream, Collector]:
+    """Read the whole file; ends early where it must be read with keys in any case."""
+    stream, found = EventStream(ByteSource(path, limits), READ_CATEGORIES, fold_case), Collector()
     with collection_paused():
         for part in stream.parts():
             found.add(part)
             del part  # before the next one is decoded
-    if not found.events and stream.dropped and not stream.source.truncated:
-        raise InputError(f"{path.name}: its list holds no trace events; give a trace of torch.profiler")
-    return _build(path, stream, found)
+            if found.odd_names and not fold_case:
+                break
+    return stream, found
 
 
 def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
@@ -103,9 +112,10 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
     host = (found.host_start - origin, found.host_end - origin) if found.host_events else None
     kept, excluded = separate_impossible(table, host)
     steps = steps_table([(name, start - origin, duration) for name, start, duration in found.steps])
-    meta = {key: stream.header[key] for key in _META_KEYS if key in stream.header}
+    header = {key.lower(): value for key, value in stream.header.items()}
+    meta = {key: header[key.lower()] for key in _META_KEYS if key.lower() in header}
     called = [texts.texts[number] for number in dict.fromkeys(calls["name"].tolist())]
-    meta["backend"] = _backend(stream.header, called)
+    meta["backend"] = _backend(header, called)
     meta["origin_ns"] = origin
     meta["host_extent_ns"] = list(host) if host else None
     meta.update(_launch_counts(found, calls, rows["correlation"]))
@@ -116,7 +126,7 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
         kernels=kept,
         excluded=excluded,
         steps=steps,
-        devices=_device_names(stream.header, numbers),
+        devices=_device_names(header, numbers),
         meta=meta,
         counts=EventCounts(
             events=found.events + stream.dropped,
@@ -215,10 +225,11 @@ def _device_names(header: Mapping[str, Any], numbers: list[int]) -> dict[int, st
     when all listed devices have the same one.
     """
     listed: dict[int, str] = {}
-    properties = header.get("deviceProperties")
+    properties = header.get("deviceproperties")
     for entry in properties if isinstance(properties, list) else []:
-        if isinstance(entry, dict) and isinstance(entry.get("id"), int):
-            listed[entry["id"]] = str(entry.get("name") or "")
+        found = {str(key).lower(): value for key, value in entry.items()} if isinstance(entry, dict) else {}
+        if isinstance(found.get("id"), int):
+            listed[found["id"]] = str(found.get("name") or "")
     distinct = set(listed.values())
     if len(distinct) == 1:
         only = distinct.pop() or None

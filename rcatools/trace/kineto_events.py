@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rcatools.trace.columns import Codes, Ints, Table, last_rows, whole_number, whole_numbers
-from rcatools.trace.event_records import Args, Event
+from rcatools.trace.event_records import AnyEvent, Args, Event
 from rcatools.trace.model import KINDS, NO_ID, NO_TIME, usable_stamp
 
 GPU_CATEGORIES = {
@@ -97,7 +97,8 @@ class Collector:
     """What is of use in the events, as it grows: a few numbers per event, and each distinct text once.
 
     ``activities`` and ``launches`` are in file order, times in nanoseconds, ``NO_ID`` where a number is not
-    recorded. Names, shapes, types, grids and blocks are numbers of ``texts``.
+    recorded. Names, shapes, types, grids and blocks are numbers of ``texts``. ``odd_names``: a part of the file
+    looks as if its keys were spelled in another case.
     """
 
     activities: Table = field(
@@ -114,6 +115,7 @@ class Collector:
     events: int = 0
     gpu_events: int = 0
     bad_time: int = 0
+    odd_names: bool = False
     _operations: Table = field(default_factory=lambda: Table("number", "name", "dims", "types"))
     _op_times: list[npt.NDArray[np.bytes_]] = field(default_factory=list)
     _sorts: _Sorts = field(default_factory=_Sorts)
@@ -126,6 +128,7 @@ class Collector:
         for event, sort in zip(part, sorts, strict=True):
             if sort and event.ph == "X":
                 by_sort[sort].append(event)
+        self.odd_names = self.odd_names or _odd_names(part, by_sort)
         self._add_activities(by_sort["gpu"])
         self._add_launches(by_sort["launch"])
         self._add_operations(by_sort["operation"])
@@ -158,7 +161,9 @@ class Collector:
             device,
             stream,
             whole_numbers([arg.correlation for arg in args]),
-            whole_numbers([arg.external_id for arg in args]),
+            whole_numbers(
+                [arg.older_external_id if arg.external_id is None else arg.external_id for arg in args]
+            ),
             whole_numbers([arg.bytes for arg in args]),
             self.texts.of(_texts([arg.grid for arg in args])),
             self.texts.of(_texts([arg.block for arg in args])),
@@ -182,7 +187,7 @@ class Collector:
         self._operations.add(
             whole_numbers([arg.external_id for arg in args]),
             self.texts.of([event.name for event in events]),
-            self.texts.of(_texts([arg.dims for arg in args])),
+            self.texts.of(_texts([arg.dims if len(arg.dims) else arg.older_dims for arg in args])),
             self.texts.of(_texts([arg.types for arg in args])),
         )
         begun, lasted = _texts([event.ts for event in events]), _texts([event.dur for event in events])
@@ -234,6 +239,36 @@ class Collector:
                 for column in ("name", "dims", "types")
             )
         )
+
+
+def _odd_names(part: list[Event], by_sort: dict[str, list[Event]]) -> bool:
+    """Whether no event of a sort has what every such event has, or no event of a part a category or phase."""
+    checks = (("gpu", _lacks_place), ("launch", _lacks_correlation), ("operation", _lacks_external_id))
+    for sort, lacks in checks:
+        events = by_sort[sort]
+        if events and lacks(events[0]) and all(map(lacks, events)):
+            return True
+    return (
+        bool(part)
+        and not any(by_sort.values())
+        and all(
+            isinstance(event, AnyEvent) and (not event.ph or (event.ph == "X" and not event.cat))
+            for event in part
+        )
+    )
+
+
+def _lacks_place(event: Event) -> bool:
+    args = event.args or _NO_ARGS
+    return args.device is None and args.stream is None and args.correlation is None
+
+
+def _lacks_correlation(event: Event) -> bool:
+    return (event.args or _NO_ARGS).correlation is None
+
+
+def _lacks_external_id(event: Event) -> bool:
+    return (event.args or _NO_ARGS).external_id is None
 
 
 def _shorter(text: bytes) -> bytes:
