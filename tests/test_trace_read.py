@@ -64,7 +64,7 @@ TRUTHS = [
 IN_DOUBLES = 0.065
 """Microseconds by which the known busy times may differ: they were added up in doubles, ours in whole nanoseconds.
 
-At the stamps of these files a double is spaced 1/4096 to 1/2048 us, and a union adds up thousands of them. The two tests
+At the stamps of these files (2e12 us and more) doubles lie 0.0005 us and more apart, and a union adds up thousands of them. The two tests
 after the next show that nothing else is in the difference: the same events added up in doubles give the known figure to
 the last digit, and added up as decimal fractions give ours.
 """
