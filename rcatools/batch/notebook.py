@@ -81,7 +81,7 @@ class NotebookRun:
     warnings: tuple[str, ...]
 
 
-class _OwnPython(KernelSpecManager):  # type: ignore[misc]
+class _OwnPython(KernelSpecManager):
     """Takes this interpreter for ``python3``: a kernel of that name in the user's home may be another one,
     without this package, and where packages lie on PYTHONPATH alone none is installed."""
 
@@ -93,7 +93,7 @@ class _OwnPython(KernelSpecManager):  # type: ignore[misc]
         return KernelSpec(argv=argv, display_name="Python 3", language="python")
 
 
-class _Kernels(AsyncKernelManager):  # type: ignore[misc]
+class _Kernels(AsyncKernelManager):
     """Starts kernels by the specs of :class:`_OwnPython`."""
 
     def _kernel_spec_manager_default(self) -> KernelSpecManager:
