@@ -1,9 +1,10 @@
 """Graph capture of the log-probability forms, and the hazards that need a GPU.
 
-    python benchmarks/capture_hazards.py [OUT_DIR] [--world 1] [--blocks 20]
+    python benchmarks/capture_hazards.py [OUT_DIR] [--world 1] [--blocks 20] [--budget-s 150]
 
-Writes ``OUT_DIR/capture_hazards.json``. Each scenario runs in its own group of worker processes, under a
-watchdog, because a failed capture leaves its process unusable.
+Writes ``OUT_DIR/capture_hazards.json`` after every scenario, whole or not at all. Each scenario runs in its own
+group of worker processes, under a watchdog, because a failed capture leaves its process unusable. No scenario
+starts after the budget; one takes at most two minutes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from rcatools.device import fingerprint  # noqa: E402
+from rcatools.device.backend import describe  # noqa: E402
+from rcatools.errors import RunError  # noqa: E402
+from rcatools.files import finite, write_bytes  # noqa: E402
 from rcatools.workload.vime.group import run_group  # noqa: E402
 
 QWEN3_VOCAB = 151_936
@@ -60,6 +64,7 @@ def main() -> int:
     parser.add_argument("out_dir", type=Path, nargs="?", default=ROOT / "build" / "capture_hazards")
     parser.add_argument("--world", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=20)
+    parser.add_argument("--budget-s", type=float, default=150.0)
     args = parser.parse_args()
     if not find_spec("torch"):
         print("needs torch: nothing was measured")
@@ -74,26 +79,43 @@ def main() -> int:
     result: dict[str, Any] = {
         "format": "rcatools-capture-hazards-2",
         "world": args.world,
+        "device": describe("rocm" if torch.version.hip else "cuda", torch).as_dict(),
         "environment": fingerprint.environment(torch),
         "unix_time": time.time(),
         "scenarios": {},
+        "not_run": [],
     }
+    deadline = time.monotonic() + args.budget_s
     for name, (function, arguments) in scenarios(args.blocks).items():
-        started = time.monotonic()
+        if time.monotonic() > deadline:
+            result["not_run"].append(name)
+            continue
+        result["scenarios"][name] = tried(function, arguments, args.world)
+        write_bytes(target, json.dumps(finite(result), allow_nan=False).encode())
+        shown = result["scenarios"][name]
+        what = shown["results"].get("0") if name != "timed_replays" else "..."
+        print(f"{name:<20} {shown['state']:<6} {shown['errors'] or what}", flush=True)
+    write_bytes(target, json.dumps(finite(result), allow_nan=False).encode())
+    return 0
+
+
+def tried(function: str, arguments: dict[str, Any], world: int) -> dict[str, Any]:
+    """How one scenario ended, what its ranks returned and how long it took."""
+    started = time.monotonic()
+    found: dict[str, Any] = {"function": function}
+    try:
         outcome = run_group(
-            f"capture.{function}", args.world, watchdog_s=WATCHDOG_S, device="cuda", arguments=arguments
+            f"capture.{function}", world, watchdog_s=WATCHDOG_S, device="cuda", arguments=arguments
         )
-        result["scenarios"][name] = {
-            "function": function,
+    except RunError as error:
+        found |= {"state": "not started", "errors": {"all": str(error)}, "results": {}}
+    else:
+        found |= {
             "state": outcome.state,
             "errors": {str(rank): text for rank, text in outcome.errors.items()},
             "results": {str(rank): value for rank, value in outcome.results.items()},
-            "seconds": time.monotonic() - started,
         }
-        target.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
-        shown = outcome.results.get(0) if name != "timed_replays" else "..."
-        print(f"{name:<20} {outcome.state:<6} {outcome.errors or shown}", flush=True)
-    return 0
+    return found | {"seconds": time.monotonic() - started}
 
 
 if __name__ == "__main__":
