@@ -42,6 +42,10 @@ class Stream:
         """Takes no place."""
         return "event"
 
+    def synchronize(self) -> None:
+        """Takes no place."""
+        assert state.capturing is None, "synchronized while capturing"
+
     def wait_stream(self, other: Stream) -> None:
         """Takes no place."""
 

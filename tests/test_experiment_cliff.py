@@ -115,7 +115,7 @@ def test_curves_come_from_processes_of_their_own_and_errors_are_rows(monkeypatch
         (Condition(), 0),
         *(
             (Condition(act=name), 1)
-            for name in ("add", "product", "norm", "sum", "copy", "high", "legacy", "add40")
+            for name in ("add", "product", "norm", "sum", "copy", "high", "legacy", "add40", "add40_waited")
         ),
         *((Condition(act=name), 0) for name in ("unused", "event", "wait", "capture")),
         (Condition(act="add+add+add"), 3),
@@ -167,6 +167,7 @@ def test_only_arms_that_touch_streams_and_nothing_else_count() -> None:
         "touch_stream": 1,
         "streams_2": 2,
         "streams_4": 4,
+        "streams_6": 6,
         "streams_8": 8,
         "streams_16": 16,
         "stream_late": 1,
