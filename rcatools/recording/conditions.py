@@ -51,8 +51,12 @@ def cycle_values(recording: Recording, metric: str) -> pd.DataFrame | None:
     return values * clocks.reindex(index=values.index, columns=values.columns)
 
 
-def output_agreement(recording: Recording) -> pd.DataFrame:
+def output_agreement(recording: Recording, reference: str = "") -> pd.DataFrame:
     """Whether each arm computes what the baseline computes; times of an arm that does not say nothing.
+
+    Args:
+        recording: the recording.
+        reference: arm to compare with instead of the baseline.
 
     Returns:
         One row per arm in declared order: "arm"; "runs" with a known output; "outputs" (distinct hashes);
@@ -62,7 +66,7 @@ def output_agreement(recording: Recording) -> pd.DataFrame:
     """
     runs = recording.runs
     hashes = _column(runs, "output_sha256")
-    baseline = set(hashes[(runs["arm"] == recording.manifest.baseline) & hashes.notna()])
+    baseline = set(hashes[(runs["arm"] == (reference or recording.manifest.baseline)) & hashes.notna()])
     rows = []
     for arm in recording.manifest.arm_names:
         mine = runs["arm"] == arm
