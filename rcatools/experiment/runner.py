@@ -198,7 +198,7 @@ def warm_parent(isolation: str) -> None:
         )
     importlib.import_module("rcatools.experiment.decode")
     with contextlib.suppress(ImportError):
-        importlib.import_module("rcatools.workload.triton_kernels")
+        importlib.import_module("rcatools.workload.triton_kernels").warm()
 
 
 def _finish(prepared: Prepared, folder: Path, stopped_by: str) -> dict[str, Any]:
