@@ -100,7 +100,8 @@ def _measure(prepared: Prepared, options: Options, progress: Progress) -> str:
                 return "all_failed"
         if run.run in done:
             continue
-        if opens_block and options.budget_s is not None and time.monotonic() - begun >= options.budget_s:
+        past = options.budget_s is not None and time.monotonic() - begun >= options.budget_s
+        if opens_block and run.block > 0 and past:
             return "budget"
         work = task(run, prepared.arms[run.arm], manifest, options.out)
         part = run_worker(work, timeout_s=options.timeout_s)
