@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 NOT_AVAILABLE = "n/a"
+_FINE = 0.2  # an interval narrower than this many percentage points is told with two decimals
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -37,6 +38,12 @@ def duration_us(value: float | None, digits: int = 3) -> str:
     return f"{significant(value * 1e3, digits)} ns"
 
 
+def signed_duration_us(value: float | None, digits: int = 3) -> str:
+    """The same with its sign: "+276 ns"."""
+    text = duration_us(value, digits)
+    return f"+{text}" if value is not None and value > 0 and text != NOT_AVAILABLE else text
+
+
 def byte_size(value: float | None, digits: int = 4) -> str:
     """A size in bytes with a binary prefix."""
     if value is None or not math.isfinite(value):
@@ -48,6 +55,14 @@ def byte_size(value: float | None, digits: int = 4) -> str:
     if step == 0:
         return f"{int(size)} B"
     return f"{significant(size, digits)} {_BINARY[step]}"
+
+
+def exact_size(value: int) -> str:
+    """A size that is a whole number of some binary unit, such as "1 GiB"; else the bytes."""
+    step = 0
+    while value and value % 1024 == 0 and step < len(_BINARY) - 1:
+        value, step = value // 1024, step + 1
+    return f"{value:,} {_BINARY[step]}"
 
 
 def byte_count(value: int | None) -> str:
@@ -67,11 +82,7 @@ def signed_percent(fraction: float | None) -> str:
     if fraction is None or not math.isfinite(fraction):
         return NOT_AVAILABLE
     percent = 100.0 * fraction
-    decimals = 2 if abs(percent) < 0.995 else 1
-    text = f"{percent:+.{decimals}f}"
-    if float(text) == 0:
-        text = text.replace("-", "+")
-    return f"{text} %"
+    return _signed(percent, 2 if abs(percent) < 0.995 else 1)
 
 
 def percent(fraction: float | None) -> str:
@@ -85,6 +96,31 @@ def percent(fraction: float | None) -> str:
 def interval(low: float | None, high: float | None) -> str:
     """The bounds of a ratio as signed percentages in brackets."""
     return f"[{change(low)}, {change(high)}]"
+
+
+def estimate(ratio: float | None, low: float | None, high: float | None) -> str:
+    """A ratio with its bounds, all with the decimals that the width of the interval is worth.
+
+    1.0744 with bounds 1.0740 and 1.0748 gives "+7.44 % [+7.40 %, +7.48 %]", a wide interval one decimal:
+    "+5.1 % [+4.2 %, +6.0 %]".
+    """
+    if ratio is None or low is None or high is None or not all(map(math.isfinite, (ratio, low, high))):
+        return change(ratio)
+    fine = 100.0 * (high - low) < _FINE or abs(100.0 * (ratio - 1.0)) < 0.995
+    texts = [_signed(100.0 * (value - 1.0), 2 if fine else 1) for value in (ratio, low, high)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+
+
+def share(fraction: float | None) -> str:
+    """A part of a whole in whole percent, never "-0 %"."""
+    if fraction is None or not math.isfinite(fraction):
+        return NOT_AVAILABLE
+    return f"{round(100.0 * fraction) + 0:d} %"
+
+
+def _signed(percent: float, decimals: int) -> str:
+    text = f"{percent:+.{decimals}f}"
+    return (text.replace("-", "+") if float(text) == 0 else text) + " %"
 
 
 def p_value(value: float | None) -> str:

@@ -16,7 +16,8 @@ from scipy import stats
 from rcatools.diagnosis import parse_investigation
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe
-from rcatools.diagnosis.checks_kernels import fit_per_block, trace_terms
+from rcatools.diagnosis.checks_fit import fit_per_block
+from rcatools.diagnosis.checks_kernels import trace_terms
 from rcatools.diagnosis.checks_time import best_cut
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.diagnosis.parts import Outcome

@@ -26,10 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda", "rocm"])
     parser.add_argument("--arms", help="comma-separated names; the baseline is always added")
     parser.add_argument("--blocks", type=int, help="number of blocks (default: the investigation's)")
-    parser.add_argument("--budget-s", type=float, help="begin no further block after this many seconds")
+    parser.add_argument(
+        "--budget-s", type=float, help="begin no further block after this many seconds (one is always made)"
+    )
     parser.add_argument("--isolation", default="fork", choices=["fork", "spawn"])
     parser.add_argument("--seed", type=int, default=1, help="of the schedule")
     parser.add_argument("--resume", action="store_true", help="continue a recording that was interrupted")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="do not stop when every run of the first block failed alike"
+    )
     parser.add_argument("-p", action="append", default=[], metavar="name=value", help="workload parameter")
     parser.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="setting for every run"
@@ -166,6 +171,7 @@ def make_options(args: argparse.Namespace, plan: Any) -> Any:
         looks=args.looks,
         keep_diff=args.keep_diff,
         checkouts=tuple(args.checkout),
+        keep_going=args.keep_going,
         command="rcatools " + " ".join(shlex.quote(word) for word in command_words(sys.argv[1:])),
     )
 

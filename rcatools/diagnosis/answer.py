@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rcatools import units
 from rcatools.diagnosis.case import Case
@@ -10,14 +10,17 @@ from rcatools.diagnosis.checks import command
 from rcatools.diagnosis.records import (
     ArmEstimate,
     HypothesisResult,
-    Noise,
     Observation,
     OpenQuestion,
     PlantResult,
     Status,
 )
+from rcatools.diagnosis.remarks import remarks
+from rcatools.diagnosis.rows import timed_arms
+from rcatools.diagnosis.wording import counted, reasons
+from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.detection import blocks_needed
-from rcatools.stats.records import Verdict
+from rcatools.stats.records import Reason, Verdict
 
 MAIN_GROUP = "cause"
 
@@ -34,11 +37,12 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
             return cause[:1].upper() + cause[1:] + "." if cause else "The tables given settle no cause."
         return f"On {case.device_name} the suspect and the baseline were not both measured: no answer."
     noun, suspect = case.spec.effect.noun, case.spec.arms[case.suspect].text
-    size = f"{units.change(effect.ratio)} {units.interval(effect.ci_low, effect.ci_high)}"
+    size = units.estimate(effect.ratio, effect.ci_low, effect.ci_high)
     if effect.verdict in ("slower", "faster"):
-        share = units.percent(abs(effect.ratio - 1)) if effect.ratio else units.NOT_AVAILABLE
-        bounds = units.interval(effect.ci_low, effect.ci_high)
-        head = f"On {case.device_name}, {noun} is {share} {effect.verdict} {bounds} with {suspect}"
+        share, _, bounds = size.partition(" [")
+        head = (
+            f"On {case.device_name}, {noun} is {share.lstrip('+-')} {effect.verdict} [{bounds} with {suspect}"
+        )
         if stands:
             return f"{head}, because {cause}."
         return f"{head}; its cause is not settled: {_count(causes)}."
@@ -50,7 +54,7 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
         return f"{head}; {cause}." if stands and not _is_null(case, stands.id) else f"{head}."
     head = (
         f"On {case.device_name} there is no verdict on {noun} with {suspect}: {size}, "
-        f"detection limit {units.percent(effect.mde)} ({', '.join(effect.reasons)})"
+        f"detection limit {units.percent(effect.mde)} ({reasons(effect.reasons)})"
     )
     return f"{head}; {cause}." if stands else f"{head}."
 
@@ -72,16 +76,17 @@ def _count(causes: Sequence[HypothesisResult]) -> str:
 
 def details(
     case: Case,
+    observed: Mapping[str, Observation],
     hypotheses: Sequence[HypothesisResult],
     open_questions: Sequence[OpenQuestion],
 ) -> tuple[str, ...]:
     """The sentences about causes, owners and what is open."""
-    lines = []
+    lines = list(remarks(case.spec.hypotheses, hypotheses, observed))
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            lines.append(f"{_sentence(_stands(case, item.id))}: {item.reason}.")
+            lines.append(f"{_sentence(_stands(case, item.id))} ({_held(item)}).")
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
-    lines += [text for item in causes if item.status is Status.SUPPORTED for text in _seen_before(case, item)]
+    lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     excluded = [item for item in causes if item.status is Status.CONTRADICTED and not _is_null(case, item.id)]
     if excluded:
         lines.append(f"Excluded on {case.device_name}: {', '.join(item.title for item in excluded)}.")
@@ -96,36 +101,81 @@ def details(
         lines.append(
             f"With this spread about {blocks} blocks would show a difference of {units.percent(case.margin)}."
         )
+    lines += not_judged(case)
     needs = [item for item in open_questions if item.needs]
     if needs:
         lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
     return tuple(lines)
 
 
-def _seen_before(case: Case, item: HypothesisResult) -> list[str]:
-    written_after = next(h.written_after for h in case.spec.hypotheses if h.id == item.id)
-    seen = [r.name for r in case.recordings if r.manifest.created_utc in written_after]
-    if not seen:
-        return []
-    return [
-        f"The predictions of {item.title!r} took their present form after {', '.join(seen)} had been seen: "
-        f"its support describes these data, a fresh recording is the test "
-        f"(rcatools record {case.spec.slug} --out fresh, then rcatools report {case.spec.slug} --recording fresh)."
-    ]
+def _held(item: HypothesisResult) -> str:
+    """How many of its predictions hold, in words."""
+    tested = [p for p in item.predictions if p.holds is not None]
+    held = sum(1 for p in tested if p.holds)
+    return f"{held} of {counted(len(tested), 'tested prediction')} {'holds' if held == 1 else 'hold'}"
 
 
-def quality(noise: Noise | None, plants: Sequence[PlantResult]) -> tuple[str, ...]:
-    """The sentences about what these data can show at all."""
-    lines = [f"Equal arms: {noise.text}."] if noise is not None else []
-    if not plants:
-        lines.append("No regression was planted in these data: what they could have missed is not proven.")
-    seen = [item for item in plants if item.found]
-    if plants:
+def not_judged(case: Case) -> list[str]:
+    """Arms that were measured and carry no verdict on time: too few blocks, or outputs that differ."""
+    few, other = [], []
+    for name in timed_arms(case):
+        found = case.compare(name)
+        if found is None:
+            continue
+        comparison, e = found[0], found[0].estimate
+        if Reason.OUTPUTS_DIFFER in comparison.reasons:
+            other.append(f"{name} {units.estimate(e.ratio, e.ci_low, e.ci_high)}: {comparison.warnings[0]}")
+        elif e.n < MIN_REPLICATES:
+            few.append(f"{name} {units.change(e.ratio)} ({counted(e.n, 'block')})")
+    lines = []
+    if few:
         lines.append(
-            f"Planted regressions: {len(seen)} of {len(plants)} seen"
-            + ("." if len(seen) == len(plants) else "; no difference proves nothing in these data.")
+            f"Measured in too few blocks for a verdict ({MIN_REPLICATES} are needed): {', '.join(few)}."
         )
-    return tuple(lines)
+    if other:
+        lines.append(f"Measured, but not judged on time: {'; '.join(other)}.")
+    return lines
+
+
+def _foreseen(case: Case, item: HypothesisResult) -> list[str]:
+    """Whether the predictions stood before the recordings were made: a test, or a description of what was seen."""
+    written_after = next(h.written_after for h in case.spec.hypotheses if h.id == item.id)
+    if not written_after:
+        return []
+    seen = [r.name for r in case.recordings if r.manifest.created_utc in written_after]
+    fresh = [r for r in case.recordings if r.manifest.created_utc > max(written_after)]
+    old = [r.name for r in case.recordings if r.name not in seen and r not in fresh]
+    lines = []
+    if seen:
+        lines.append(
+            f"The predictions of '{item.title}' took their present form after {' and '.join(seen)} had been seen: "
+            f"its support describes these data, a fresh recording is the test "
+            f"(rcatools record {case.spec.slug} --out fresh, then rcatools report {case.spec.slug} --recording fresh)."
+        )
+    if fresh:
+        made = " and ".join(f"{r.name} ({r.manifest.created_utc[:16].replace('T', ' ')} UTC)" for r in fresh)
+        lines.append(
+            f"The predictions of '{item.title}' were written before {made} was recorded, after other recordings had "
+            f"been seen: {'it is' if len(fresh) == 1 else 'they are'} a test of them."
+        )
+    if old:
+        lines.append(
+            f"{' and '.join(old)} is older than the predictions of '{item.title}' and may have been known when they "
+            f"were written: no test of them."
+        )
+    return lines
+
+
+def quality(plants: Sequence[PlantResult]) -> tuple[str, ...]:
+    """The sentences about what these data cannot show; where all is well, the figures stand for themselves."""
+    if not plants:
+        return ("No regression was planted in these data: what they could have missed is not proven.",)
+    seen = sum(1 for item in plants if item.found)
+    if seen < len(plants):
+        return (
+            f"Planted regressions: {seen} of {len(plants)} seen; no difference proves nothing in these data.",
+        )
+    return ()
 
 
 def _sentence(text: str) -> str:

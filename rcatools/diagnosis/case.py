@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from rcatools.diagnosis.conditions import Conditions
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.diagnosis.quantities import evaluate
 from rcatools.diagnosis.steps import StepFigures, step_figures
@@ -28,7 +29,7 @@ from rcatools.stats import noise
 from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.detection import smallest_detectable
 from rcatools.stats.paired import compare_blocks
-from rcatools.stats.records import Comparison, NoiseFloor, Verdict
+from rcatools.stats.records import Comparison, NoiseFloor, Reason, Verdict
 from rcatools.trace.read import load_trace
 
 Floats = NDArray[np.float64]
@@ -120,6 +121,7 @@ class Case:
         self._places: dict[int, tuple[NDArray[np.int64], list[int], list[str]]] = {}
         self._kernels: dict[int, dict[str, pd.DataFrame]] = {}
         self._comparisons: dict[tuple[str, ...], Comparison] = {}
+        self.conditions = Conditions(self.spec.arms)
 
     @property
     def primary(self) -> Recording | None:
@@ -148,11 +150,15 @@ class Case:
 
     @property
     def device_name(self) -> str:
-        """Name of the device in words."""
+        """Name of the device in words, with how many of them the recordings are from: "one NVIDIA H200"."""
         if self.primary is None:
             return "no device"
         device = self.primary.manifest.device
-        return str(device.get("name") or device.get("backend") or "an unnamed device")
+        name = device.get("name") or device.get("backend")
+        if not name:
+            return "an unnamed device"
+        known = {r.manifest.device["uuid"] for r in self.recordings if r.manifest.device.get("uuid")}
+        return f"{'one' if len(known) == 1 else len(known)} {name}" if known else str(name)
 
     def devices_of(self, names: Iterable[str]) -> str:
         """Devices of the recordings of these names, in words; the primary's where none is known."""
@@ -161,9 +167,8 @@ class Case:
         return " and ".join(found) or self.device_name
 
     def confidence(self, recording: Recording) -> float:
-        """The confidence the recording declared."""
-        value = recording.manifest.design.get("confidence", 0.95)
-        return float(value) if isinstance(value, int | float) and 0.5 <= value < 1 else 0.95
+        """The confidence of a recording's verdicts; see ``Conditions.confidence``."""
+        return self.conditions.confidence(recording)
 
     def logs(self, recording: Recording, metric: str) -> pd.DataFrame:
         """Natural log of each run's median time: blocks x arms."""
@@ -262,7 +267,7 @@ class Case:
         if key not in self._comparisons:
             floor = self.noise_floor(recording, metric)
             table = self.logs(recording, metric)
-            self._comparisons[key] = compare_blocks(
+            compared = compare_blocks(
                 np.exp(table[against].to_numpy()),
                 np.exp(table[arm].to_numpy()),
                 margin=margin or declared,
@@ -271,6 +276,8 @@ class Case:
                 arm=arm,
                 baseline_name=against,
             )
+            apart = self.conditions.outputs_apart(recording, (arm, against))
+            self._comparisons[key] = _no_verdict(compared, apart) if apart else compared
         return self._comparisons[key], recording
 
     def noise_floor(self, recording: Recording, metric: str = "") -> NoiseFloor | None:
@@ -360,6 +367,16 @@ class Case:
         except (RcaError, OSError) as error:
             self.warnings.append(f"snapshot of {arm} in {recording.name} was not used: {error}")
             return None
+
+
+def _no_verdict(comparison: Comparison, why: str) -> Comparison:
+    """The estimate without a verdict: the arms do not compute the same."""
+    return replace(
+        comparison,
+        verdict=Verdict.UNDECIDED,
+        reasons=(Reason.OUTPUTS_DIFFER,),
+        warnings=(why, *comparison.warnings),
+    )
 
 
 def unlike(a: Recording, b: Recording) -> str:

@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rcatools.diagnosis import checks_kernels, checks_memory, checks_time
+from rcatools.diagnosis import checks_fit, checks_kernels, checks_memory, checks_time
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.records import Evidence, Observation, Outcome
 from rcatools.diagnosis.vocabulary import CHECKS, Check, Compare
+from rcatools.diagnosis.wording import said
 
+TIMED = frozenset(
+    {"ratio", "equivalence", "effect_share", "dose", "step", "kernel_ratio", "delta_fit", "gap", "reconcile"}
+)
 NO_DIFFERENCE = frozenset({"equivalent", "absent", "zero", "same", "flat", "not_explained", "one_mode"})
 
 
@@ -24,11 +28,11 @@ def compare(case: Case, check: Compare) -> Outcome:
         name = "equal"
     else:
         name = "less" if left < right else "more"
-    text = f"{left:,.10g} against {right:,.10g}"
+    text = f"{left:,.10g} against {right:,.10g}" + (f" {check.unit}" if check.unit else "")
     if check.source:
         text += f" ({check.source})"
     evidence = Evidence(text, source="published" if check.source else "table", value=left)
-    return Outcome(name, True, f"{name}: {text}", (evidence,))
+    return Outcome(name, True, f"{said(name)}: {text}", (evidence,))
 
 
 _RUN: dict[str, Callable[[Case, Any], Outcome]] = {
@@ -39,7 +43,7 @@ _RUN: dict[str, Callable[[Case, Any], Outcome]] = {
     "dose": checks_time.dose,
     "step": checks_time.step,
     "kernel_ratio": checks_kernels.kernel_ratio,
-    "delta_fit": checks_kernels.delta_fit,
+    "delta_fit": checks_fit.delta_fit,
     "gap": checks_kernels.gap,
     "reconcile": checks_kernels.reconcile,
     "ledger": checks_memory.ledger,
@@ -61,6 +65,7 @@ def observe(case: Case, name: str, check: Check, *, sensitive: bool | None) -> O
     if getattr(check, "recording", ""):
         sensitive = companion_sensitivity(case, check)
     outcome = _RUN[check.kind](case, check) if _answerable(case, check) else _other_device(case, check)
+    outcome = _of_equal_outputs(case, check, outcome)
     if sensitive is False and outcome.definite and outcome.name in NO_DIFFERENCE:
         outcome = replace(
             outcome,
@@ -68,6 +73,22 @@ def observe(case: Case, name: str, check: Check, *, sensitive: bool | None) -> O
             reason="a planted regression was not seen in these data, so no difference proves nothing",
         )
     return Observation(name, check.text, check.kind, outcome, command(case, [check], name))
+
+
+def _of_equal_outputs(case: Case, check: Check, outcome: Outcome) -> Outcome:
+    """The outcome, without a verdict where it compares times of arms whose outputs differ."""
+    if check.kind not in TIMED or not outcome.definite:
+        return outcome
+    by_name = {item.name: item for item in (*case.recordings, *case.companions.values())}
+    for item in outcome.evidence:
+        why = (
+            case.conditions.outputs_apart(by_name[item.recording], item.arms)
+            if item.recording in by_name
+            else ""
+        )
+        if why:
+            return replace(outcome, definite=False, reason=why, observed=f"not judged: {item.text}; {why}")
+    return outcome
 
 
 def companion_sensitivity(case: Case, check: Any) -> bool | None:

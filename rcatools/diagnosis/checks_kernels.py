@@ -10,19 +10,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rcatools import units
-from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks, t_quantile
+from rcatools.diagnosis.case import Case, t_quantile
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.vocabulary import DeltaFit, Gap, KernelRatio, Reconcile
+from rcatools.diagnosis.wording import counted, reasons, said
 from rcatools.recording import Recording
-from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Verdict
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "02_profile_kernels"
-_BETWEEN = "neither clearly below nor above what counts"
+BETWEEN = "neither clearly below nor above what counts"
 
 
 def declared_kernels(recording: Recording) -> dict[str, dict[str, object]]:
@@ -43,7 +43,9 @@ def kernel_logs(case: Case, recording: Recording, arm: str) -> pd.DataFrame:
     return case.kernel_logs(recording)[arm] if arm in case.kernel_logs(recording) else pd.DataFrame()
 
 
-def _pair(case: Case, check: KernelRatio | DeltaFit) -> tuple[Recording, list[str], Floats, Floats] | Outcome:
+def timed_pair(
+    case: Case, check: KernelRatio | DeltaFit
+) -> tuple[Recording, list[str], Floats, Floats] | Outcome:
     """Recording, kernel names, base and candidate medians (blocks x kernels) of the asked class."""
     arm, against = check.arm or case.suspect, check.against or case.baseline
     for recording in case.recordings:
@@ -70,7 +72,7 @@ def _pair(case: Case, check: KernelRatio | DeltaFit) -> tuple[Recording, list[st
 
 def kernel_ratio(case: Case, check: KernelRatio) -> Outcome:
     """The class summed per step, paired by block."""
-    found = _pair(case, check)
+    found = timed_pair(case, check)
     if isinstance(found, Outcome):
         return found
     recording, names, left, right = found
@@ -88,10 +90,10 @@ def kernel_ratio(case: Case, check: KernelRatio) -> Outcome:
     e = comparison.estimate
     label = f"{check.bound}-bound kernels" if check.bound else "kernels " + ", ".join(names)
     text = (
-        f"{label} ({len(names)}) of {arm} against {against}: {units.change(e.ratio)} "
-        f"{units.interval(e.ci_low, e.ci_high)}, {e.n} blocks, detection limit {units.percent(comparison.mde)}"
+        f"{label} ({len(names)}) of {arm} against {against}: {units.estimate(e.ratio, e.ci_low, e.ci_high)}, "
+        f"{counted(e.n, 'block')}, detection limit {units.percent(comparison.mde)}"
     )
-    evidence = _kernel_evidence(recording, (arm, against), text, check.notebook)
+    evidence = kernel_evidence(recording, (arm, against), text, check.notebook)
     evidence = replace(
         evidence,
         value=e.ratio,
@@ -105,108 +107,14 @@ def kernel_ratio(case: Case, check: KernelRatio) -> Outcome:
     return Outcome(
         comparison.verdict.value,
         definite,
-        f"{comparison.verdict.value}: {text}",
+        f"{said(comparison.verdict.value)}: {text}",
         (evidence,),
-        "" if definite else ", ".join(comparison.reasons),
+        "" if definite else reasons(comparison.reasons),
         comparison.mde,
     )
 
 
-def fit_per_block(base: Floats, delta: Floats, classes: Floats) -> Floats | None:
-    """Coefficients of delta = a + sum of b_c x base over the classes, fitted in every block by itself.
-
-    Every equation is weighted by 1 / base squared, which suits errors proportional to a kernel's duration.
-
-    Args:
-        base: shape (blocks, kernels), microseconds.
-        delta: the same shape.
-        classes: 0 or 1, shape (classes, kernels): which kernels each slope speaks about.
-
-    Returns:
-        Shape (blocks, 1 + classes), the intercept first; None where the kernels do not determine it.
-    """
-    columns = [1.0 / base, *(np.broadcast_to(row, base.shape) for row in classes)]
-    design = np.stack(columns, axis=-1)
-    if design.shape[1] < design.shape[2] or np.linalg.cond(design.mean(axis=0)) > 1e6:
-        return None
-    normal = np.einsum("bki,bkj->bij", design, design)
-    right = np.einsum("bki,bk->bi", design, delta / base)
-    return np.asarray(np.linalg.solve(normal, right[..., None])[..., 0], dtype=np.float64)
-
-
-def _class_rows(check: DeltaFit, names: list[str], declared: dict[str, dict[str, object]]) -> Floats:
-    """Which kernels share a slope: the asked class first; all of them where no class is asked or declared."""
-    bounds = [str(declared.get(name, {}).get("bound", "")) for name in names]
-    order = [check.bound] if check.bound else []
-    if check.bound or check.term == "intercept":
-        order += [bound for bound in ("bandwidth", "compute") if bound != check.bound and bound in bounds]
-    if not order:
-        return np.ones((1, len(names)))
-    return np.array([[float(bound == wanted) for bound in bounds] for wanted in order])
-
-
-def delta_fit(case: Case, check: DeltaFit) -> Outcome:
-    """Intercept or slope over blocks against the smallest that counts."""
-    found = _pair(case, check)
-    if isinstance(found, Outcome):
-        return found
-    recording, names, left, right = found
-    arm, against = check.arm or case.suspect, check.against or case.baseline
-    if left.shape[0] < MIN_REPLICATES:
-        return not_tested(f"fewer than {MIN_REPLICATES} blocks timed these kernels in both arms")
-    classes = _class_rows(check, names, declared_kernels(recording))
-    if not classes[0].any():
-        return not_tested(f"recording {recording.name} timed no {check.bound}-bound kernel in isolation")
-    fit = fit_per_block(left, right - left, classes)
-    if fit is None:
-        return not_tested(
-            f"{len(names)} isolated kernels do not determine the fit: they are too few or too alike"
-        )
-    spread = float(np.median(left, axis=0).max() / np.median(left, axis=0).min())
-    confidence = case.confidence(recording)
-    mean = mean_over_blocks(fit[:, 0 if check.term == "intercept" else 1], confidence)
-    assert mean is not None
-    need = check.at_least if check.at_least is not None else _smallest_term(case, check.term, recording)
-    limit = _limit(mean, confidence)
-    name, definite = _above(mean.value, mean.half, need)
-    name = {"above": "grows", "below": "shrinks", "inside": "zero"}.get(name, name)
-
-    def show(value: float | None) -> str:
-        return units.duration_us(value) if check.term == "intercept" else units.signed_percent(value)
-
-    about = f" of {check.bound}-bound kernels" if check.bound else ""
-    text = (
-        f"{check.term}{about}, fit over {len(names)} isolated kernels ({spread:.3g} times apart in length), {arm} against "
-        f"{against}: {show(mean.value)} [{show(mean.low)}, {show(mean.high)}], {mean.n} blocks, "
-        f"detection limit {show(limit).lstrip('+')}, {show(need).lstrip('+')} would count"
-    )
-    evidence = replace(
-        _kernel_evidence(recording, (arm, against), text, check.notebook),
-        value=mean.value,
-        ci_low=mean.low,
-        ci_high=mean.high,
-        unit="us" if check.term == "intercept" else "share",
-        n=mean.n,
-        detection_limit=limit,
-    )
-    return Outcome(name, definite, f"{name}: {text}", (evidence,), "" if definite else _BETWEEN, limit)
-
-
-def _limit(mean: Mean, confidence: float) -> float | None:
-    limit = detectable(mean, confidence)
-    return None if limit is None else math.log1p(limit)
-
-
-def _smallest_term(case: Case, term: str, recording: Recording) -> float:
-    """Half of the effect per kernel (us) or as a share; never below the margin's worth."""
-    share = max(math.expm1(case.half_effect), case.margin)
-    if term == "slope":
-        return share
-    launches = sum(per_step(entry) for entry in declared_kernels(recording).values())
-    return share * (case.step_us or 0.0) / max(launches, 1.0)
-
-
-def _kernel_evidence(recording: Recording, arms: tuple[str, ...], text: str, notebook: str) -> Evidence:
+def kernel_evidence(recording: Recording, arms: tuple[str, ...], text: str, notebook: str) -> Evidence:
     return Evidence(text, recording.name, arms, "kernels", notebook or NOTEBOOK)
 
 
@@ -238,13 +146,14 @@ def gap(case: Case, check: Gap) -> Outcome:
     need = check.at_least_us
     if need is None:
         need = math.expm1(case.half_effect) * (case.step_us or float(a.span_us.mean())) / a.boundaries
-    name, definite = _above(difference, half, need)
+    name, definite = above(difference, half, need)
     name = {"above": "grows", "below": "shrinks", "inside": "same"}.get(name, name)
     text = (
-        f"{arm} against {against}: {units.duration_us(difference)} per boundary "
-        f"[{units.duration_us(difference - half)}, {units.duration_us(difference + half)}], {a.boundaries:.0f} boundaries a "
-        f"step, medians {units.duration_us(a.median_gap_us)} and {units.duration_us(b.median_gap_us)}, "
-        f"{a.steps} and {b.steps} steps of one run each, {units.duration_us(need)} would count"
+        f"{arm} against {against}: {units.duration_us(difference)} "
+        f"[{units.duration_us(difference - half)}, {units.duration_us(difference + half)}] more at each of "
+        f"{a.boundaries:.0f} boundaries of a step, medians {units.duration_us(a.median_gap_us)} ({against}) and "
+        f"{units.duration_us(b.median_gap_us)} ({arm}), from {a.steps} and {b.steps} traced steps of one process "
+        f"each; {units.duration_us(need)} would count"
     )
     evidence = Evidence(
         text,
@@ -259,14 +168,8 @@ def gap(case: Case, check: Gap) -> Outcome:
         min(a.steps, b.steps),
         half,
     )
-    return Outcome(
-        name,
-        definite,
-        f"{name}: {text}",
-        (evidence,),
-        "" if definite else _BETWEEN,
-        half,
-    )
+    reason = "" if definite else BETWEEN
+    return Outcome(name, definite, f"{said(name)}: {text}", (evidence,), reason, half)
 
 
 def _equal_arms_differ(case: Case, base: StepFigures) -> float:
@@ -277,7 +180,7 @@ def _equal_arms_differ(case: Case, base: StepFigures) -> float:
     return max((abs(float(o.gap_us.mean() / o.boundaries) - own) for o in others), default=0.0)
 
 
-def _above(value: float, half: float, need: float) -> tuple[str, bool]:
+def above(value: float, half: float, need: float) -> tuple[str, bool]:
     """Above, below or inside what counts; a clear change of half of that and more is neither."""
     if value - half > 0 and value >= need:
         return "above", True
@@ -348,15 +251,17 @@ def _share(check: Reconcile, part: float, whole: float, half: float, place: Evid
         name, definite = "overshoots", True
     else:
         name, definite = "undecided", False
-    what = check.term or "the part"
-    text = f"{what} {units.significant(part)} of {units.significant(whole)}: {100 * share:.1f} %"
+    if check.term:
+        text = f"{check.term} {units.duration_us(part)} of {units.duration_us(whole)} a step, {units.share(share)}"
+    else:
+        text = f"{units.significant(part)} of {units.significant(whole)}, {units.percent(share)}"
     evidence = replace(
         place, text=text, value=share, ci_low=share - margin, ci_high=share + margin, unit="share"
     )
     return Outcome(
         name,
         definite,
-        f"{name}: {text}",
+        f"{said(name)}: {text}",
         (evidence,),
         "" if definite else "the share's interval includes the limit",
     )

@@ -14,7 +14,10 @@ from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import LedgerFigure, Owner
+from rcatools.diagnosis.wording import counted, said
+from rcatools.diagnosis.wording import owner as owner_text
 from rcatools.memory.owners import BlockOwner, owners
+from rcatools.recording.schema import RUN_FACTS
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "03_allocator"
@@ -42,9 +45,10 @@ def ledger(case: Case, check: LedgerFigure) -> Outcome:
 def _against_number(check: LedgerFigure, values: Floats, place: Evidence) -> Outcome:
     equal = int((np.abs(values - float(check.bytes or 0)) <= check.tolerance).sum())
     name = "matches" if equal == values.size else "differs" if equal == 0 else "varies"
+    wanted = units.byte_count(check.bytes) if check.unit == "bytes" else check.bytes
     text = (
-        f"{check.figure} of {check.arm}: {_list(values, check)}; {equal} of {values.size} runs equal "
-        f"{units.byte_count(check.bytes) if check.unit == 'bytes' else check.bytes}"
+        f"{_label(check)}: {_list(values, check)} in {check.arm}; {equal} of {counted(values.size, 'run')} "
+        f"equal to {wanted}"
     )
     return _outcome(name, text, float(np.median(values)), values.size, place, check.unit)
 
@@ -64,18 +68,27 @@ def _against_arm(check: LedgerFigure, arm: Floats, against: Floats, place: Evide
         name = "less"
     else:
         name = "varies"
-    label = check.figure + (f" modulo {units.byte_size(check.modulo)}" if check.modulo else "")
+    seen = {"larger": more, "smaller": less, "equal": equal}
+    counts = ", ".join(f"{word} in {count}" for word, count in seen.items() if count)
     text = (
-        f"{label} of {place.arms[0]}: {_list(arm, check)}; of {place.arms[1]}: {_list(against, check)}; "
-        f"larger in {more}, smaller in {less}, equal in {equal} of {n} blocks"
+        f"{_label(check)}: {_list(arm, check)} in {place.arms[0]}, {_list(against, check)} in {place.arms[1]}; "
+        f"{counts} of {counted(n, 'block')}"
     )
     return _outcome(name, text, float(np.median(difference)), n, place, check.unit)
 
 
+def _label(check: LedgerFigure) -> str:
+    """What the figure is, in words."""
+    label = RUN_FACTS.get(check.figure, check.figure.replace("_", " "))
+    return label + (f" modulo {units.exact_size(check.modulo)}" if check.modulo else "")
+
+
 def _list(values: Floats, check: LedgerFigure) -> str:
     distinct = np.unique(values)
-    address = "address" in check.figure
-    shown = [f"{int(v):#x}" if address else f"{v:,.0f}" for v in distinct[:3]]
+    if "address" in check.figure:
+        shown = [f"{int(v):#x}" for v in distinct[:3]]
+    else:
+        shown = [f"{v:,.0f}" + (" B" if check.unit == "bytes" else "") for v in distinct[:3]]
     return ", ".join(shown) + (f" and {distinct.size - 3} more values" if distinct.size > 3 else "")
 
 
@@ -83,7 +96,7 @@ def _outcome(name: str, text: str, value: float, n: int, place: Evidence, unit: 
     evidence = replace(place, text=text, value=value, unit=unit, n=n)
     definite = name != "varies"
     reason = "" if definite else "the blocks do not agree"
-    return Outcome(name, definite, f"{name}: {text}", (evidence,), reason)
+    return Outcome(name, definite, f"{said(name)}: {text}", (evidence,), reason)
 
 
 def owner(case: Case, check: Owner) -> Outcome:
@@ -103,14 +116,22 @@ def owner(case: Case, check: Owner) -> Outcome:
             check.stream
         ]
         text = f"the snapshot of {check.arm} has no live block of {size}{where}"
-        return Outcome("gone", True, text, (replace(place, text=text, value=0.0, unit="count", n=1),), "")
+        return Outcome(
+            "gone",
+            True,
+            f"{said('gone')}: {text}",
+            (replace(place, text=text, value=0.0, unit="count", n=1),),
+            "",
+        )
     name = names[0] if len(names) == 1 else "several"
-    text = f"{len(blocks)} live blocks of {size} in the snapshot of {check.arm}: {_because(blocks)}"
+    text = (
+        f"{counted(len(blocks), 'live block')} of {size} in the snapshot of {check.arm}, {_because(blocks)}"
+    )
     evidence = replace(place, text=text, value=float(len(blocks)), unit="count", n=1)
     by_frames = any(block.basis == "frames" for block in blocks)
     definite = name not in ("several", "unknown") and by_frames
     reason = "" if definite else "named by its size only: frames or another size of the workspace decide"
-    return Outcome(name, definite, f"{name}: {text}", (evidence,), reason)
+    return Outcome(name, definite, f"{said(name)}: {text}", (evidence,), reason)
 
 
 def _is_asked(block: BlockOwner, check: Owner) -> bool:
@@ -120,5 +141,7 @@ def _is_asked(block: BlockOwner, check: Owner) -> bool:
 
 
 def _because(blocks: Sequence[BlockOwner]) -> str:
-    reasons = dict.fromkeys(f"{block.owner} by {block.basis} ({block.reason})" for block in blocks)
+    reasons = dict.fromkeys(
+        f"{owner_text(block.owner)} by its {block.basis} ({block.reason})" for block in blocks
+    )
     return "; ".join(list(reasons)[:3])

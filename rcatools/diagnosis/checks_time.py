@@ -16,15 +16,17 @@ from rcatools import units
 from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks, t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import Dose, EffectShare, Equivalence, ModesCheck, Ratio, StepCount
+from rcatools.diagnosis.wording import counted, reasons, said
 from rcatools.recording import Recording
 from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.modes import MIN_VALUES, find_modes
 from rcatools.stats.records import Comparison, Verdict
 
 Floats = NDArray[np.float64]
-NOTEBOOK = "01_reproduce"
+NOTEBOOK, FIXES = "01_reproduce", "04_compare_fixes"
 MANY_ARMS = 8
 MIN_PLACES = 3
+TOO_FEW = "too few blocks"
 MIN_IN_A_MODE, SHARE_IN_A_MODE = 3, 0.12
 _MODES_OPEN = {
     "hidden": "the runs spread too widely to exclude two levels",
@@ -35,6 +37,17 @@ _MODES_OPEN = {
 def not_tested(reason: str) -> Outcome:
     """No data."""
     return Outcome(None, False, "not tested", reason=reason)
+
+
+def too_few(evidence: Evidence) -> Outcome:
+    """Measured, but in too few blocks for a verdict: the figures are shown, the outcome is none."""
+    blocks = counted(evidence.n or 0, "block")
+    reason = (
+        f"{evidence.text.partition(':')[0]}: {blocks}, too few for a verdict ({MIN_REPLICATES} are needed)"
+    )
+    text = f"{evidence.text}, too few for a verdict ({MIN_REPLICATES} are needed)"
+    evidence = replace(evidence, text=text)
+    return Outcome(None, False, f"{TOO_FEW}: {text}", (evidence,), reason)
 
 
 def no_arms(case: Case, arms: Sequence[str], metric: str = "", companion: str = "") -> Outcome:
@@ -55,10 +68,10 @@ def comparison_evidence(
 ) -> Evidence:
     """A paired comparison as evidence."""
     e = comparison.estimate
-    text = (
-        f"{comparison.arm} against {comparison.baseline}: {units.change(e.ratio)} "
-        f"{units.interval(e.ci_low, e.ci_high)}, {e.n} blocks, detection limit {units.percent(comparison.mde)}"
-    )
+    text = f"{comparison.arm} against {comparison.baseline}: {units.estimate(e.ratio, e.ci_low, e.ci_high)}, "
+    text += counted(e.n, "block")
+    if e.n >= MIN_REPLICATES:
+        text += f", detection limit {units.percent(comparison.mde)}"
     return Evidence(
         text=text,
         recording=recording.name,
@@ -81,6 +94,8 @@ def ratio(case: Case, check: Ratio | Equivalence) -> Outcome:
         return no_arms(case, (check.arm, check.against or case.baseline), check.metric, check.recording)
     comparison, recording = found
     evidence = comparison_evidence(comparison, recording, check.metric or case.metric, check.notebook)
+    if comparison.estimate.n < MIN_REPLICATES:
+        return too_few(evidence)
     verdict = comparison.verdict
     name: str = verdict.value
     if isinstance(check, Equivalence) and verdict in (Verdict.SLOWER, Verdict.FASTER):
@@ -89,9 +104,9 @@ def ratio(case: Case, check: Ratio | Equivalence) -> Outcome:
     return Outcome(
         name=name,
         definite=definite,
-        observed=f"{name}: {evidence.text}",
+        observed=f"{said(name)}: {evidence.text}",
         evidence=(evidence,),
-        reason="" if definite else "undecided: " + ", ".join(comparison.reasons),
+        reason="" if definite else reasons(comparison.reasons),
         detection_limit=comparison.mde,
     )
 
@@ -107,7 +122,13 @@ def effect_share(case: Case, check: EffectShare) -> Outcome:
     confidence = case.confidence(recording)
     mean = mean_over_blocks(case.direction * case.differences(recording, check.arm, against), confidence)
     if mean is None:
-        return not_tested(f"fewer than {MIN_REPLICATES} blocks have {check.arm} and {against} together")
+        found = case.compare(check.arm, against)
+        notebook = check.notebook or FIXES
+        return (
+            too_few(comparison_evidence(*found, case.metric, notebook))
+            if found
+            else no_arms(case, (check.arm, against))
+        )
     effect = abs(case.effect.value)
     share = mean.value / effect
 
@@ -129,15 +150,15 @@ def effect_share(case: Case, check: EffectShare) -> Outcome:
     sign = case.direction
     low, high = sorted((math.exp(sign * mean.low), math.exp(sign * mean.high)))
     text = (
-        f"{check.arm} against {against}: {units.change(math.exp(sign * mean.value))} {units.interval(low, high)}, "
-        f"{100 * share:.0f} % of the effect, {mean.n} blocks, detection limit {units.percent(limit)}"
+        f"{check.arm} against {against}: {units.estimate(math.exp(sign * mean.value), low, high)}, "
+        f"{units.share(share)} of the effect, {counted(mean.n, 'block')}, detection limit {units.percent(limit)}"
     )
     evidence = Evidence(
         text=text,
         recording=recording.name,
         arms=(check.arm, against),
         source=case.metric,
-        notebook=check.notebook or "04_compare_fixes",
+        notebook=check.notebook or FIXES,
         value=math.exp(sign * mean.value),
         ci_low=low,
         ci_high=high,
@@ -149,7 +170,7 @@ def effect_share(case: Case, check: EffectShare) -> Outcome:
         "partial": "a part only: decides nothing",
         "undecided": "the interval includes half of the effect",
     }
-    return Outcome(name, definite, f"{name}: {text}", (evidence,), reason.get(name, ""), limit)
+    return Outcome(name, definite, f"{said(name)}: {text}", (evidence,), reason.get(name, ""), limit)
 
 
 def modes(case: Case, check: ModesCheck) -> Outcome:
@@ -172,12 +193,12 @@ def modes(case: Case, check: ModesCheck) -> Outcome:
     spread = _spread(logs)
     if found.found:
         text = (
-            f"two levels {units.percent(found.gap)} apart, {100 * found.share_high:.0f} % of {found.n} runs in the "
+            f"{units.percent(found.gap)} apart, {units.share(found.share_high)} of {found.n} runs in the "
             f"upper one, p {units.p_value(found.p_value)}"
         )
     else:
         text = (
-            f"one level over {found.n} runs of {', '.join(arms)}, spread {units.percent(spread)}; two levels "
+            f"{found.n} runs of {' and '.join(arms)}, spread {units.percent(spread)}; two levels "
             f"{units.percent(smallest)} apart would count"
         )
     evidence = Evidence(
@@ -195,10 +216,11 @@ def modes(case: Case, check: ModesCheck) -> Outcome:
     hidden = not found.found and spread > smallest / 2
     upper = round(found.share_high * found.n)
     few = found.found and min(upper, found.n - upper) < max(MIN_IN_A_MODE, SHARE_IN_A_MODE * found.n)
+    name = "two_modes" if found.found else "one_mode"
     return Outcome(
-        name="two_modes" if found.found else "one_mode",
+        name=name,
         definite=not hidden and not few,
-        observed=text,
+        observed=f"{said(name)}: {text}",
         evidence=(evidence,),
         reason=_MODES_OPEN["hidden" if hidden else "few"] if hidden or few else "",
         detection_limit=smallest,
@@ -249,13 +271,17 @@ def dose(case: Case, check: Dose) -> Outcome:
     else:
         name, definite = "undecided", False
     text = (
-        f"from the smallest to the largest of {len(arms)} doses: {units.change(math.exp(mean.value))} "
-        f"{units.interval(math.exp(mean.low), math.exp(mean.high))}, {mean.n} blocks, "
+        f"from the smallest to the largest of {len(arms)} doses {_exp(mean)}, {counted(mean.n, 'block')}, "
         f"detection limit {units.percent(limit)}"
     )
     evidence = _trend_evidence(_place(recording, arms, metric, check.notebook), text, mean, limit)
     return Outcome(
-        name, definite, f"{name}: {text}", (evidence,), "" if definite else "the interval is too wide", limit
+        name,
+        definite,
+        f"{said(name)}: {text}",
+        (evidence,),
+        "" if definite else "the interval is too wide",
+        limit,
     )
 
 
@@ -284,19 +310,24 @@ def step(case: Case, check: StepCount) -> Outcome:
     if name == "step":
         where = f"between {counts[cut - 1]:.0f} and {counts[cut]:.0f}"
         text = (
-            f"{units.change(math.exp(height.value))} {units.interval(math.exp(height.low), math.exp(height.high))} "
-            f"from a count {where} on (counts {', '.join(f'{c:.0f}' for c in counts)}), {height.n} blocks"
+            f"{_exp(height)} from a count {where} on (counts measured: "
+            f"{', '.join(f'{c:.0f}' for c in counts)}), {counted(height.n, 'block')}"
         )
     else:
         largest = int(np.argmax(np.abs(levels)))
         text = (
-            f"{name}: counts 0 to {counts[-1]:.0f}, largest change {units.change(math.exp(levels[largest]))} at "
-            f"{counts[largest]:.0f}, {height.n} blocks, detection limit {units.percent(limit)}"
+            f"counts 0 to {counts[-1]:.0f}, largest change {units.change(math.exp(levels[largest]))} at "
+            f"{counts[largest]:.0f}, {counted(height.n, 'block')}, detection limit {units.percent(limit)}"
         )
     evidence = _trend_evidence(
         _place(recording, (case.baseline, *arms), metric, check.notebook), text, height, limit
     )
-    return Outcome(name, definite, text, (evidence,), "" if definite else "the shape is not clear", limit)
+    reason = "" if definite else "the shape is not clear"
+    return Outcome(name, definite, f"{said(name)}: {text}", (evidence,), reason, limit)
+
+
+def _exp(mean: Mean) -> str:
+    return units.estimate(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high))
 
 
 def _with_most(
@@ -354,4 +385,4 @@ def _trend_evidence(place: Evidence, text: str, mean: Mean, limit: float | None)
 
 
 def _place(recording: Recording, arms: Sequence[str], metric: str, notebook: str) -> Evidence:
-    return Evidence("", recording.name, tuple(arms), metric, notebook or "04_compare_fixes")
+    return Evidence("", recording.name, tuple(arms), metric, notebook or FIXES)

@@ -37,14 +37,17 @@ from rcatools.diagnosis.records import (
     Difference,
     HypothesisResult,
     Observation,
+    PredictionResult,
     Status,
 )
-from rcatools.diagnosis.verdicts import expected_text, holds
+from rcatools.diagnosis.verdicts import holds
 from rcatools.diagnosis.vocabulary import Quantity
+from rcatools.diagnosis.wording import counted, in_words, said
 from rcatools.stats.records import Verdict
 
 Judgement = tuple[ClaimStatus, str, list[str]]
 NOT_MEASURED = "not measured here"
+MOST_REASONS = 2
 
 
 def judge_claims(
@@ -157,7 +160,7 @@ def _by_effect(
     comparison, recording = found
     e = comparison.estimate
     measured = (
-        f"{units.change(e.ratio)} {units.interval(e.ci_low, e.ci_high)} in time, {e.n} blocks, "
+        f"{units.estimate(e.ratio, e.ci_low, e.ci_high)} in time, {counted(e.n, 'block')}, "
         f"{case.device_name} ({recording.name})"
     )
     keys = ", ".join(item.key for item in different)
@@ -203,13 +206,15 @@ def _by_observation(judged: ByObservation, observation: Observation) -> Judgemen
     return (
         status,
         observation.outcome.observed,
-        [f"{observation.text}: the claim needs {expected_text(wanted)}"],
+        [f"{observation.text}: the claim needs {in_words(wanted)}"],
     )
 
 
 def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Difference, ...]) -> Judgement:
     decided = [p for p in hypothesis.predictions if p.holds is not None]
-    measured = "; ".join(f"{p.text}: {p.observed}" for p in decided) or NOT_MEASURED
+    failed = [p for p in decided if p.necessary and not p.holds]
+    telling = failed or [p for p in decided if p.holds and p.distinct_from] or decided
+    measured = "; ".join(f"{p.text}: {p.observed}" for p in telling) or NOT_MEASURED
     devices = case.devices_of(e.recording for p in decided for e in p.places)
     scope = [f"seen on {devices}; the claim speaks of another device"] if different else []
     if hypothesis.status is Status.SUPPORTED:
@@ -221,14 +226,21 @@ def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Di
             )
         return ClaimStatus.SUPPORTED, measured, [hypothesis.reason]
     if hypothesis.status is Status.CONTRADICTED:
-        failed = [p for p in hypothesis.predictions if p.necessary and p.holds is False]
         by_numbers = any(p.places and not any(e.recording for e in p.places) for p in failed)
+        reason = f"{counted(len(failed), 'thing')} it needs {'is' if len(failed) == 1 else 'are'} not seen: "
+        reason += "; ".join(f"{p.text} ({_seen(p)} instead of {p.expected})" for p in failed[:MOST_REASONS])
+        if len(failed) > MOST_REASONS:
+            reason += f"; {len(failed) - MOST_REASONS} more"
         if different and not by_numbers:
-            return ClaimStatus.NOT_REPRODUCED, measured, [f"not at work here: {hypothesis.reason}", *scope]
+            return ClaimStatus.NOT_REPRODUCED, measured, [f"not at work here: {reason}", *scope]
         anywhere = ["by published numbers, whatever the device"] if different else []
-        return ClaimStatus.CONTRADICTED, measured, [hypothesis.reason, *anywhere]
+        return ClaimStatus.CONTRADICTED, measured, [reason, *anywhere]
     decide = hypothesis.decide.text if hypothesis.decide else ""
     return ClaimStatus.NOT_TESTABLE, measured, [item for item in (hypothesis.reason, decide) if item]
+
+
+def _seen(prediction: PredictionResult) -> str:
+    return said(prediction.outcome) if prediction.outcome else "not tested"
 
 
 def _by_deltas(case: Case, judged: ByDeltas) -> Judgement:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from rcatools.diagnosis import answer, environment, mechanisms, provenance, rows
+from rcatools.diagnosis.boundary import boundary
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe_all
 from rcatools.diagnosis.claims import judge_claims
@@ -86,7 +87,7 @@ def diagnose(case: Case) -> Diagnosis:
     hypotheses = (*provenance.between_recordings(case), *judge_hypotheses(investigation, observed))
     how = mechanisms.all_mechanisms(case)
     planted = mechanisms.plants(case, how)
-    noise = rows.noise(case)
+    kernels = rows.kernels(case)
     found = case.compare(case.suspect)
     effect = rows.estimate_of(case, *found, case.metric) if found else None
     open_questions = answer.open_questions(case, list(observed.values()), hypotheses)
@@ -97,11 +98,11 @@ def diagnose(case: Case) -> Diagnosis:
         answer=answer.answer(case, effect, hypotheses),
         details=(
             *([chain] if chain else []),
-            *answer.details(case, hypotheses, open_questions),
-            *answer.quality(noise, planted),
+            *answer.details(case, observed, hypotheses, open_questions),
+            *answer.quality(planted),
         ),
         effect=effect,
-        noise=noise,
+        noise=rows.noise(case),
         sensitive=sensitive,
         links=links,
         chain_ends_at=ends_at,
@@ -113,7 +114,8 @@ def diagnose(case: Case) -> Diagnosis:
         arms=rows.arm_estimates(case),
         mechanisms=how,
         plants=planted,
-        kernels=rows.kernels(case),
+        kernels=kernels,
+        boundary=boundary(case, kernels),
         reconcile=mechanisms.reconciliations(case, how),
         published=rows.published(case),
         open=open_questions,

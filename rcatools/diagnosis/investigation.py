@@ -6,7 +6,7 @@
     tables:        name -> CSV file beside the investigation, or "" for one that the caller brings
     observations:  id -> a check (see ``vocabulary``), each asked once
     links:         the causal chain in order: {id, text, all: {observation: outcomes}, any: {...}}
-    hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests}
+    hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests, remarks, written_after}
     plants:        arm -> mechanisms it may be taken for
     claims:        {id, source, url, date, text, published, environment, cause, judged, pending}
     claim_tables:  published values in a table, one claim a row
@@ -79,9 +79,21 @@ class Link(_Form, frozen=True, kw_only=True):
             raise ValueError("a link needs 'all' or 'any'")
 
 
+class Remark(_Form, frozen=True, kw_only=True):
+    """A sentence that is said only where every observation of ``when`` came out as named.
+
+    ``{observation}`` in the text becomes its figures. Beside the outcomes of a check, ``not_tested`` and
+    ``undecided`` may be named, so that what is unknown is said too.
+    """
+
+    when: Expectations
+    text: str
+
+
 class Hypothesis(_Form, frozen=True, kw_only=True):
     """A cause (or an owner): what must be seen if it holds. ``stands``: a clause for the answer.
 
+    ``remarks``: what observations say beyond it, in reading order.
     ``written_after`` names recordings (by ``created_utc``) that had been seen when the predictions took
     their present form: on those they are a description, on others a test.
     """
@@ -95,6 +107,7 @@ class Hypothesis(_Form, frozen=True, kw_only=True):
     is_null: bool = False
     predicts: Expectations
     suggests: Expectations = {}
+    remarks: list[Remark] = []
     written_after: tuple[str, ...] = ()
 
 
@@ -261,6 +274,9 @@ def expectations(spec: Spec) -> Iterator[tuple[str, str, Outcomes]]:
         for part in ("predicts", "suggests"):
             for name, expected in getattr(hypothesis, part).items():
                 yield f"hypotheses[{i}].{part}", name, expected
+        for k, remark in enumerate(hypothesis.remarks):
+            for name, expected in remark.when.items():
+                yield f"hypotheses[{i}].remarks[{k}].when", name, expected
     for i, claim in enumerate(spec.claims):
         if isinstance(claim.judged, ByObservation):
             yield f"claims[{i}].judged", claim.judged.observation, claim.judged.outcomes

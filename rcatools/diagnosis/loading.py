@@ -26,6 +26,7 @@ from rcatools.diagnosis.investigation import (
     outcomes_of,
 )
 from rcatools.diagnosis.records import ClaimStatus, Mechanism
+from rcatools.diagnosis.remarks import OPEN_OUTCOMES, placeholders
 from rcatools.diagnosis.vocabulary import Quantity
 from rcatools.errors import InputError, UnknownNameError, UnsafeInputError
 
@@ -213,7 +214,7 @@ def _check_names(spec: Spec, source: str) -> None:
     for place, name, expected in expectations(spec):
         if name not in spec.observations:
             raise UnknownNameError(f"observation in {source} at {place}", name, spec.observations)
-        known = type(spec.observations[name]).OUTCOMES
+        known = {*type(spec.observations[name]).OUTCOMES, *(OPEN_OUTCOMES if ".remarks[" in place else ())}
         for outcome in outcomes_of(expected):
             if outcome not in known:
                 raise UnknownNameError(
@@ -221,6 +222,9 @@ def _check_names(spec: Spec, source: str) -> None:
                     outcome,
                     known,
                 )
+    for place, name in placeholders(spec):
+        if name not in spec.observations:
+            raise UnknownNameError(f"observation in {source} at {place}", name, spec.observations)
     for name, check in spec.observations.items():
         companion = getattr(check, "recording", "")
         if companion and companion not in spec.companions:

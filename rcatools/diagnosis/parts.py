@@ -147,6 +147,8 @@ class FixResult:
     output_rel_error: float | None
     best: bool
     text: str
+    kv_delta_bytes: int | None = None
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,11 @@ class PlantResult:
 
 @dataclass(frozen=True)
 class KernelResult:
-    """One isolated kernel, suspect against baseline, over blocks."""
+    """One kernel timed alone, suspect against baseline, over blocks.
+
+    ``share``: its part of the baseline's step; ``ceiling``: the part of the device's measured rate that it reaches
+    in the baseline (bandwidth of a copy, or matrix rate), None where its kind has none.
+    """
 
     kernel: str
     bound: str
@@ -186,6 +192,32 @@ class KernelResult:
     mde: float | None
     share: float | None
     verdict: str
+    ceiling: float | None = None
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The price of one kernel boundary, and what it explains.
+
+    Attributes:
+        base_us: price in the baseline, microseconds between tiny kernels of a graph.
+        delta_us: what the suspect pays more, mean over blocks.
+        ci_low_us: lower bound of its interval.
+        ci_high_us: upper bound.
+        n: blocks.
+        gap_us: what a gap of the suspect's traced step is longer, or None.
+        recording: where it was measured.
+        sentences: the same in words, and what it says about kernels timed alone.
+    """
+
+    base_us: float
+    delta_us: float
+    ci_low_us: float
+    ci_high_us: float
+    n: int
+    gap_us: float | None
+    recording: str
+    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True)

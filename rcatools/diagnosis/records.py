@@ -21,23 +21,27 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
                      status: supported, contradicted, undecided, not_tested
                      decide: {run, text} - the one run that would settle it - or null
                      predictions: [{text, expected, observed, holds, evidence, observation, necessary,
-                     distinct_from, places}]; holds: true, false, null (not tested); evidence: the place as one
-                     text; distinct_from: ids of the rivals that expect another outcome
+                     distinct_from, places, outcome}]; holds: true, false, null (not tested); evidence: the place as
+                     one text; distinct_from: ids of the rivals that expect another outcome; outcome: as above
     claims           [{id, source, url, date, text, published, measured, status, reasons, environment, pending}]
                      status: supported, contradicted, not_reproduced, not_attributable, not_testable
                      environment: [{key, published, here}] only where they differ; pending: a command or null
     fixes            [{arm, role, summary, ratio, ci_low, ci_high, mde, n, verdict, reasons, recovered,
-                     memory_bytes, memory_delta_bytes, live_bytes, correct, output_rel_error, best, text}]
+                     memory_bytes, memory_delta_bytes, kv_delta_bytes, live_bytes, correct, output,
+                     output_rel_error, best, text}]
                      ratio against the baseline; recovered: share of the suspect's effect that is gone;
                      memory_bytes: allocator bytes reserved when decode starts; live_bytes: live bytes left under
-                     the profiling stream; correct: output equal to the baseline's (true, false, null unknown)
+                     the profiling stream; correct: output right (true, false, null unknown); output: identical (bit
+                     for bit the baseline's), within_tolerance (other bits), mismatch or not_checked
     arms             every arm against the baseline: [estimate + {role, summary}]
     mechanisms       how each arm differs from the baseline, from measurement alone (its name and role are not
                      read): [{arm, kind, share, text, evidence}]; kind: none, more_kernels, slower_kernels,
                      longer_gaps, mixed, undecided
     plants           [{arm, planted, found, diagnosed, text}]
-    kernels          isolated kernels, suspect against baseline: [{kernel, bound, per_step, base_us, delta_us,
-                     ratio, ci_low, ci_high, mde, share, verdict}]
+    kernels          kernels timed alone, suspect against baseline: [{kernel, bound, per_step, base_us, delta_us,
+                     ratio, ci_low, ci_high, mde, share (of the step), verdict, ceiling (part of the measured rate)}]
+    boundary         price of one kernel boundary: {base_us, delta_us, ci_low_us, ci_high_us, n, gap_us, recording,
+                     sentences: what it says about the kernels timed alone} or null
     reconcile        [{arm, measured_us, gaps_us, kernels_us, explained, unexplained_us, text}]: does the trace's
                      difference explain the measured difference of the step
     published        numbers from elsewhere, never mixed with ours: [{id, source, url, label, value, unit, note}]
@@ -61,6 +65,7 @@ from typing import Any
 
 from rcatools.diagnosis.parts import (
     ArmEstimate,
+    Boundary,
     Difference,
     Evidence,
     FixResult,
@@ -77,6 +82,7 @@ from rcatools.diagnosis.parts import (
 
 __all__ = [
     "ArmEstimate",
+    "Boundary",
     "ClaimResult",
     "ClaimStatus",
     "Decide",
@@ -167,6 +173,7 @@ class PredictionResult:
     distinct_from: tuple[str, ...]
     places: tuple[Evidence, ...]
     reason: str = ""
+    outcome: str | None = None
 
     @property
     def evidence(self) -> str:
@@ -244,6 +251,7 @@ class Diagnosis:
     environment: dict[str, Any]
     reproduce: str
     warnings: tuple[str, ...] = field(default=())
+    boundary: Boundary | None = None
 
     def hypothesis(self, name: str) -> HypothesisResult:
         """The hypothesis with that id; KeyError where there is none."""

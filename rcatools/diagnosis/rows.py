@@ -12,6 +12,7 @@ from rcatools import units
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_kernels import declared_kernels, per_step
 from rcatools.diagnosis.records import ArmEstimate, FixResult, KernelResult, Noise, PublishedNumber
+from rcatools.diagnosis.wording import counted
 from rcatools.errors import InputError
 from rcatools.recording import Recording
 from rcatools.stats.multiplicity import discoveries
@@ -74,8 +75,8 @@ def noise(case: Case) -> Noise | None:
             continue
         quiet = comparison.verdict in (Verdict.EQUIVALENT, Verdict.UNDECIDED)
         text = (
-            f"{repeat} against {case.baseline}: {units.change(floor.ratio)} "
-            f"{units.interval(floor.ci_low, floor.ci_high)}, {floor.n} blocks; differences up to "
+            f"{repeat} against {case.baseline}: {units.estimate(floor.ratio, floor.ci_low, floor.ci_high)}, "
+            f"{counted(floor.n, 'block')}; differences up to "
             f"{units.percent(floor.floor)} are not told from noise"
         )
         if not quiet:
@@ -125,10 +126,11 @@ def _fix(case: Case, arm: str) -> FixResult | None:
         _median(case, recording, case.baseline, "reserved_bytes"),
     )
     live = _median(case, recording, arm, "side_live_bytes")
-    correct, error = _output(case, recording, arm)
-    text = f"{units.change(e.ratio)} {units.interval(e.ci_low, e.ci_high)}"
+    kv = [_median(case, recording, name, "kv_bytes") for name in (arm, case.baseline)]
+    correct, error, output = _output(case, recording, arm)
+    text = units.estimate(e.ratio, e.ci_low, e.ci_high)
     if recovered is not None:
-        text += f", {100 * recovered:.0f} % of the effect gone"
+        text += f", {units.share(recovered)} of the effect gone"
     if comparison.verdict is Verdict.EQUIVALENT:
         text += f", detection limit {units.percent(comparison.mde)}"
     if live is not None:
@@ -153,6 +155,8 @@ def _fix(case: Case, arm: str) -> FixResult | None:
         output_rel_error=error,
         best=False,
         text=text,
+        kv_delta_bytes=kv[0] - kv[1] if kv[0] is not None and kv[1] is not None else None,
+        output=output,
     )
 
 
@@ -164,10 +168,11 @@ def _median(case: Case, recording: Recording, arm: str, figure: str) -> int | No
     return round(float(values.median())) if len(values) else None
 
 
-def _output(case: Case, recording: Recording, arm: str) -> tuple[bool | None, float | None]:
-    """Whether the output is right, and its largest relative error to float64.
+def _output(case: Case, recording: Recording, arm: str) -> tuple[bool | None, float | None, str]:
+    """Whether the output is right, its largest relative error to float64, and how it agrees with the baseline's.
 
-    Right: bit for bit the baseline's in every block, or within the tolerance that its runs declare.
+    Right: bit for bit the baseline's in every block, or within the tolerance that its runs declare. Agreement:
+    "identical", "within_tolerance", "mismatch" or "not_checked".
     """
     error, limit = (_largest(recording, arm, name) for name in ("output_rel_error", "output_tolerance"))
     within = error <= limit if error is not None and limit is not None else None
@@ -175,10 +180,10 @@ def _output(case: Case, recording: Recording, arm: str) -> tuple[bool | None, fl
     if {arm, case.baseline} <= set(hashes.columns):
         pair = hashes[[arm, case.baseline]].dropna()
         if len(pair) and (pair[arm] == pair[case.baseline]).all():
-            return within is not False, error
+            return within is not False, error, "mismatch" if within is False else "identical"
         if len(pair):
-            return within is True, error
-    return within, error
+            return within is True, error, "within_tolerance" if within else "mismatch"
+    return within, error, {None: "not_checked", True: "within_tolerance", False: "mismatch"}[within]
 
 
 def _largest(recording: Recording, arm: str, figure: str) -> float | None:
@@ -236,9 +241,27 @@ def _kernel_rows(
                 mde=item.mde,
                 share=base_us * times / case.step_us if times and case.step_us else None,
                 verdict=_kernel_verdict(item, shown=shown),
+                ceiling=_of_ceiling(recording, declared.get(name, {}), base_us),
             )
         )
     return tuple(sorted(rows, key=lambda row: -(row.share or 0.0)))
+
+
+def _of_ceiling(recording: Recording, entry: dict[str, object], base_us: float) -> float | None:
+    """Part of the device's measured rate that a kernel reaches; None where its kind has none, or none was measured."""
+    kinds = {
+        "bandwidth": ("bytes", ("copy_bytes_per_s", "read_bytes_per_s")),
+        "compute": ("flops", ("matmul_flops",)),
+    }
+    if entry.get("bound") not in kinds:
+        return None
+    work, names = kinds[str(entry["bound"])]
+    amount = entry.get(work)
+    rates = [recording.manifest.ceilings.get(name) for name in names]
+    top = max((float(rate) for rate in rates if isinstance(rate, int | float)), default=0.0)
+    if not isinstance(amount, int | float) or top <= 0 or base_us <= 0:
+        return None
+    return float(amount) / (base_us * 1e-6) / top
 
 
 def _kernel_verdict(item: Comparison, *, shown: bool) -> str:

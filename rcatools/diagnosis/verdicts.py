@@ -29,8 +29,10 @@ from rcatools.diagnosis.records import (
     PredictionResult,
     Status,
 )
+from rcatools.diagnosis.wording import in_words
 
 Observed = Mapping[str, Observation]
+MOST_SHOWN = 3
 
 
 def holds(outcome: Outcome, expected: Sequence[str]) -> bool | None:
@@ -38,11 +40,6 @@ def holds(outcome: Outcome, expected: Sequence[str]) -> bool | None:
     if outcome.name is None or not outcome.definite:
         return None
     return outcome.name in expected
-
-
-def expected_text(expected: Sequence[str]) -> str:
-    """Outcomes as text."""
-    return " or ".join(name.replace("_", " ") for name in expected)
 
 
 def judge_links(links: Sequence[Link], observed: Observed) -> tuple[tuple[LinkResult, ...], str | None, str]:
@@ -85,7 +82,7 @@ def _judge_link(link: Link, observed: Observed) -> tuple[LinkVerdict, str, tuple
     wanted = {**link.all, **link.any}
     if False in together or (either and all(state is False for state in either)):
         reason = "; ".join(
-            f"Expected {expected_text(outcomes_of(wanted[name]))}, observed {observed[name].outcome.observed}"
+            f"{observed[name].text}: {in_words(outcomes_of(wanted[name]))} expected, seen {observed[name].outcome.observed}"
             for name in failed
         )
         return LinkVerdict.NOT_SHOWN, reason, evidence
@@ -106,12 +103,13 @@ def judge_hypotheses(investigation: Investigation, observed: Observed) -> tuple[
         name for name, items in predictions.items() if any(p.necessary and p.holds is False for p in items)
     }
     passed = {item.id for item in declared if _passes(investigation, item, predictions[item.id], fallen)}
+    titles = {item.id: f"'{item.title}'" for item in declared}
     results = []
     for item in declared:
         rivals = [rival.id for rival in investigation.rivals(item)]
         items = predictions[item.id]
-        status, reason = _status(item.id, items, rivals, fallen, passed)
-        decide = _decide(items, rivals, fallen, observed) if status in _OPEN else None
+        status, reason = _status(item.id, items, rivals, fallen, passed, titles)
+        decide = _decide(items, rivals, fallen, observed, titles) if status in _OPEN else None
         results.append(
             HypothesisResult(
                 id=item.id,
@@ -148,13 +146,14 @@ def _predictions(
                 PredictionResult(
                     observation=name,
                     text=observed[name].text,
-                    expected=expected_text(wanted),
+                    expected=in_words(wanted),
                     observed=outcome.observed,
                     holds=state,
                     necessary=necessary,
                     distinct_from=tuple(distinct),
                     places=outcome.evidence,
                     reason=outcome.reason,
+                    outcome=outcome.name,
                 )
             )
     return tuple(found)
@@ -183,7 +182,7 @@ def _passes(
 
 def _unclear(prediction: PredictionResult) -> bool:
     """Necessary and tested, but the data do not decide it."""
-    return prediction.necessary and prediction.holds is None and bool(prediction.places)
+    return prediction.necessary and prediction.holds is None and prediction.outcome is not None
 
 
 def _not_told_apart(
@@ -200,41 +199,51 @@ def _status(
     rivals: Sequence[str],
     fallen: set[str],
     passed: set[str],
+    titles: Mapping[str, str],
 ) -> tuple[Status, str]:
-    together = [rival for rival in rivals if rival in passed]
+    together = [titles[rival] for rival in rivals if rival in passed]
     if name in fallen:
         failed = [p for p in predictions if p.necessary and p.holds is False]
-        texts = [f"{p.text}: expected {p.expected}, observed {p.observed}" for p in failed]
+        texts = [f"{p.text}: {p.expected} expected, seen {p.observed}" for p in failed]
         return Status.CONTRADICTED, "; ".join(texts)
     if name in passed and not together:
-        kept = [p for p in predictions if p.holds and (p.distinct_from or not rivals)]
-        reason = "; ".join(f"{p.text}: {p.observed}" for p in kept)
-        standing = [rival for rival in rivals if rival not in fallen]
-        if standing:
-            reason += f". Told apart from {', '.join(standing)} by what it alone predicts"
-        untested = [p.text for p in predictions if p.necessary and p.holds is None]
-        if untested:
-            reason += f". Not tested: {'; '.join(untested)}"
-        return Status.SUPPORTED, reason
+        return Status.SUPPORTED, _support(predictions, [r for r in rivals if r not in fallen], titles)
     if name in passed:
         return (
             Status.UNDECIDED,
-            f"it and {', '.join(together)} both pass: either both act, or these data do not tell them apart",
+            f"it and {' and '.join(together)} both pass: either both act, or these data do not tell them apart",
         )
-    if not any(p.places for p in predictions):
+    if all(p.outcome is None for p in predictions):
         reasons = list(dict.fromkeys(p.reason for p in predictions if p.reason))
         return Status.NOT_TESTED, "; ".join(reasons[:3])
     unclear = [f"{p.text} ({p.reason or p.observed})" for p in predictions if _unclear(p)]
     if unclear:
         return Status.UNDECIDED, f"it needs, and the data do not decide: {'; '.join(unclear)}"
     apart = {rival for p in predictions if p.holds for rival in p.distinct_from}
-    shared = [rival for rival in rivals if rival not in fallen | apart]
+    shared = [titles[rival] for rival in rivals if rival not in fallen | apart]
     if shared:
-        return (
-            Status.UNDECIDED,
-            f"nothing that holds tells it from {', '.join(shared)}",
-        )
+        return Status.UNDECIDED, f"nothing that holds tells it from {' and '.join(shared)}"
     return Status.UNDECIDED, "no prediction that holds is its own"
+
+
+def _support(
+    predictions: Sequence[PredictionResult], standing: Sequence[str], titles: Mapping[str, str]
+) -> str:
+    """What a supported hypothesis rests on, first what most rivals do not share, and what is missing."""
+    held = [p for p in predictions if p.holds]
+    own = sorted((p for p in held if p.distinct_from), key=lambda p: (-len(p.distinct_from), not p.necessary))
+    shown = own or held
+    reason = "; ".join(f"{p.text}: {p.observed}" for p in shown[:MOST_SHOWN])
+    if len(held) > len(shown[:MOST_SHOWN]):
+        reason += f"; {len(held) - len(shown[:MOST_SHOWN])} more predictions hold"
+    reason += ". None that is necessary fails"
+    if standing:
+        names = " and ".join(titles[rival] for rival in standing)
+        reason += f". Told apart from {names} by what it alone predicts"
+    untested = [p.text for p in predictions if p.necessary and p.holds is None]
+    if untested:
+        reason += f". Not tested, though necessary: {'; '.join(untested)}"
+    return reason
 
 
 def _decide(
@@ -242,6 +251,7 @@ def _decide(
     rivals: Sequence[str],
     fallen: set[str],
     observed: Observed,
+    titles: Mapping[str, str],
 ) -> Decide | None:
     """The untested prediction that tells it from most standing rivals, necessary ones first."""
     standing = set(rivals) - fallen
@@ -251,7 +261,7 @@ def _decide(
     best = max(candidates, key=lambda p: (len(standing & set(p.distinct_from)), p.necessary))
     told = sorted(standing & set(best.distinct_from))
     text = f"{best.text}: {best.expected} would support it"
-    text += f" against {', '.join(told)}" if told else ""
+    text += f" against {' and '.join(titles[rival] for rival in told)}" if told else ""
     text += (
         "; another outcome would contradict it" if best.necessary else "; another outcome would not settle it"
     )

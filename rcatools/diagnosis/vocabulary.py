@@ -307,7 +307,7 @@ class StepCount(Check, frozen=True, kw_only=True, tag="step"):
 
 
 class Compare(Check, frozen=True, kw_only=True, tag="compare"):
-    """Two quantities from tables or published numbers; equal up to the relative ``tolerance``."""
+    """Two quantities from tables or published numbers, in ``unit``; equal up to the relative ``tolerance``."""
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "less": "left is smaller",
@@ -318,6 +318,7 @@ class Compare(Check, frozen=True, kw_only=True, tag="compare"):
     right: float | Quantity
     tolerance: float = 0.0
     source: str = ""
+    unit: str = ""
 
 
 AnyCheck = (

@@ -68,6 +68,22 @@ def touch_streams(s: Scenario, count: int) -> None:
 
 
 @action(argument=True)
+def launches(s: Scenario, count: int) -> None:
+    """N tiny kernels on one further stream, queued one after the other and waited for once."""
+    if s.on_gpu:
+        s.launch_on(s.new_stream(), count)
+
+
+@action(argument=True)
+def launches_waited(s: Scenario, count: int) -> None:
+    """N tiny kernels on one further stream, each waited for before the next is launched."""
+    if s.on_gpu:
+        stream = s.new_stream()
+        for _ in range(count):
+            s.touch(stream)
+
+
+@action(argument=True)
 def make_streams(s: Scenario, count: int) -> None:
     """N further streams that run nothing."""
     for _ in range(count if s.on_gpu else 0):

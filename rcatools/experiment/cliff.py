@@ -13,6 +13,7 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ READINGS = 7
 MOST_STREAMS = 16
 LEAST_STEP = 1.08  # a second level that is this much above the first counts as a step
 TIMEOUT_S = 60.0
+IN_FLIGHT = (4, 8, 16, 24, 32, 40, 80)  # launches in a row on one further stream
 
 
 @dataclass(frozen=True)
@@ -128,10 +130,24 @@ class Bench:
         return float(statistics.median(times[2:]))
 
 
+def in_flight(bench: Bench, launches: int) -> None:
+    """Tiny kernels on the current stream, queued one after the other without a wait."""
+    for _ in range(launches):
+        bench.x.add_(1)
+
+
+def waited(bench: Bench, launches: int) -> None:
+    """Tiny kernels on the current stream, each waited for before the next is launched."""
+    for _ in range(launches):
+        bench.x.add_(1)
+        bench.torch.cuda.current_stream().synchronize()
+
+
 ACTS: dict[str, Callable[[Bench], Any]] = {
     "none": lambda b: None,
     "add": lambda b: b.x.add_(1),
-    "add40": lambda b: [b.x.add_(1) for _ in range(40)][-1],
+    **{f"add{n}": partial(lambda n, b: in_flight(b, n), n) for n in IN_FLIGHT},
+    "add40_waited": lambda b: waited(b, 40),
     "product": lambda b: b.torch.mm(b.row, b.matrix),
     "product_big": lambda b: b.torch.mm(b.matrix, b.matrix),
     "linear_bias": lambda b: b.torch.nn.functional.linear(b.row, b.matrix, b.bias),

@@ -38,7 +38,7 @@ class Options:
         device: "auto", "cuda", "rocm" or "cpu".
         arms: names, or None for all that exist on the backend.
         blocks: number of blocks, or None for the plan's.
-        budget_s: no block is begun after this time, or None.
+        budget_s: no block but the first is begun after this time, or None.
         isolation: "fork" or "spawn".
         seed: of the schedule.
         resume: continue what is there.
@@ -53,6 +53,7 @@ class Options:
         command: the command line, for the manifest.
         keep_diff: store uncommitted changes of the measured code in the recording.
         checkouts: further git checkouts whose code is measured.
+        keep_going: do not stop where every run so far failed.
     """
 
     out: Path
@@ -74,6 +75,7 @@ class Options:
     command: str = ""
     keep_diff: bool = False
     checkouts: tuple[Path, ...] = ()
+    keep_going: bool = False
 
 
 @dataclass(frozen=True)

@@ -240,9 +240,14 @@ class Scenario:
 
     def touch(self, stream: Any) -> None:
         """One tiny kernel on a stream."""
+        self.launch_on(stream, 1)
+
+    def launch_on(self, stream: Any, count: int) -> None:
+        """Tiny kernels on a stream, queued one after the other and waited for once."""
         self.used_streams.add(stream.cuda_stream)
         with self.torch.cuda.stream(stream):
-            self.tiny.add_(1)
+            for _ in range(count):
+                self.tiny.add_(1)
         stream.synchronize()
 
     def product_on(self, stream: Any) -> None:

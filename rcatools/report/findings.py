@@ -122,7 +122,7 @@ def _parts(document: Document) -> list[_Part]:
         _Part("### Not tested", lambda rows: _table(provenance.open_questions(document), rows), 2),
         _Part("### Environment", lambda rows: _table(provenance.environment(document), rows), 2),
         _Part("### Raw data", lambda rows: _raw(document, rows), 2),
-        _Part("", lambda rows: _method()),
+        _Part("", lambda rows: _method(document)),
     ]
 
 
@@ -257,5 +257,6 @@ METHOD = (
 )
 
 
-def _method() -> str:
-    return fold("Method and its limits", METHOD)
+def _method(document: Document) -> str:
+    said = provenance.fork_sentence(document)
+    return fold("Method and its limits", f"{METHOD}\n\n{md(said)}" if said else METHOD)

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     MIXED_MACHINES = "mixed_machines"
     SINGLE_RUN_PER_ARM = "single_run_per_arm"
     POOLED_SAMPLES_REFUSED = "pooled_samples_refused"
+    OUTPUTS_DIFFER = "outputs_differ"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""Remarks of hypotheses: sentences that an investigation says only where its observations came out as named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from rcatools import units
+from rcatools.diagnosis.investigation import Expectations, Hypothesis, Spec, outcomes_of
+from rcatools.diagnosis.parts import Evidence
+from rcatools.diagnosis.records import HypothesisResult, Observation, Status
+from rcatools.diagnosis.wording import counted
+
+OPEN_OUTCOMES = ("not_tested", "undecided")
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def placeholders(spec: Spec) -> Iterator[tuple[str, str]]:
+    """(place, observation) of every figure that a remark asks for."""
+    for i, hypothesis in enumerate(spec.hypotheses):
+        for k, remark in enumerate(hypothesis.remarks):
+            for name in _PLACE.findall(remark.text):
+                yield f"hypotheses[{i}].remarks[{k}].text", name
+
+
+def remarks(
+    declared: Sequence[Hypothesis],
+    judged: Sequence[HypothesisResult],
+    observed: Mapping[str, Observation],
+) -> tuple[str, ...]:
+    """The remarks that apply, of hypotheses that are not contradicted, with their figures filled in."""
+    status = {item.id: item.status for item in judged}
+    return tuple(
+        _PLACE.sub(lambda match: figures(observed[match.group(1)]), " ".join(remark.text.split()))
+        for hypothesis in declared
+        if status.get(hypothesis.id) is not Status.CONTRADICTED
+        for remark in hypothesis.remarks
+        if _applies(remark.when, observed)
+    )
+
+
+def _applies(when: Expectations, observed: Mapping[str, Observation]) -> bool:
+    return all(state_of(observed[name]) in outcomes_of(expected) for name, expected in when.items())
+
+
+def state_of(observation: Observation) -> str:
+    """The outcome where it is definite, else "undecided", or "not_tested"."""
+    outcome = observation.outcome
+    if outcome.name is None:
+        return "not_tested"
+    return outcome.name if outcome.definite else "undecided"
+
+
+def figures(observation: Observation) -> str:
+    """The figures of an observation in short: estimate, interval, replicates; or why there are none."""
+    outcome = observation.outcome
+    if not outcome.evidence:
+        return outcome.reason or "not tested"
+    return "; ".join(_short(item) for item in outcome.evidence)
+
+
+def _short(item: Evidence) -> str:
+    simple = item.unit == "ratio" and item.value is not None and item.ci_low is not None
+    if not simple or len(item.arms) != 2:
+        return item.text
+    text = f"{units.estimate(item.value, item.ci_low, item.ci_high)}, {counted(item.n or 0, 'block')}"
+    return f"{text}, too few for a verdict" if "too few" in item.text else text

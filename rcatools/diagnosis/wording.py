@@ -1,0 +1,73 @@
+"""How outcomes, owners and reason codes read: names that files use, as words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+OWNER_TEXT = {
+    "blas_workspace": "torch's BLAS workspace",
+    "blas_lt_workspace": "torch's BLAS-Lt workspace",
+    "convolution_workspace": "a convolution workspace",
+    "graph_pool": "a graph's private pool",
+    "raw_allocation": "a raw allocation without an owner in Python",
+    "python": "a tensor",
+    "nccl": "NCCL or RCCL",
+    "aiter": "AITER",
+}
+OUTCOME_TEXT = {
+    "carries": "more than half of the effect",
+    "absent": "less than half of the effect",
+    "partial": "a part of the effect",
+    "zero": "below what counts",
+    "same": "below what counts",
+    "flat": "no change that counts",
+    "step": "one step",
+    "ramp": "a steady growth",
+    "one_mode": "one level",
+    "two_modes": "two levels",
+    "not_explained": "not explained",
+    "several": "several owners",
+    "unknown": "no nameable owner",
+    "gone": "no such block",
+    **OWNER_TEXT,
+}
+REASON_TEXT = {
+    "interval_excludes_one": "the interval excludes no difference",
+    "interval_inside_margin": "the interval lies inside the margin",
+    "interval_too_wide": "the interval is too wide",
+    "too_few_runs": "too few runs for a verdict",
+    "within_noise_floor": "no larger than equal arms differ",
+    "order_or_drift": "drift or order may explain it",
+    "modes_in_arm": "one arm falls on two levels",
+    "unequal_spread": "one arm spreads more than the other",
+    "outlier_carries_effect": "one outlier carries it",
+    "mixed_machines": "runs of different machines",
+    "single_run_per_arm": "one run per arm",
+    "pooled_samples_refused": "samples of one process are no replicates",
+    "outputs_differ": "its output is not the baseline's",
+}
+
+
+def said(outcome: str) -> str:
+    """An outcome as words, such as "less than half of the effect" for ``absent``."""
+    return OUTCOME_TEXT.get(outcome, outcome.replace("_", " "))
+
+
+def in_words(outcomes: Iterable[str]) -> str:
+    """Several outcomes as words."""
+    return " or ".join(dict.fromkeys(said(name) for name in outcomes))
+
+
+def owner(name: str) -> str:
+    """Who holds a block, in words."""
+    return OWNER_TEXT.get(name, name.replace("_", " "))
+
+
+def reasons(codes: Iterable[str]) -> str:
+    """Reason codes as words."""
+    return ", ".join(REASON_TEXT.get(str(code), str(code).replace("_", " ")) for code in codes)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun: "1 block", "3 blocks"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
