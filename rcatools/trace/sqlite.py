@@ -319,6 +319,10 @@ def _check_dispatches(path: Path, database: sqlite3.Connection, names: set[str],
     """Count dispatches that the view ``kernels`` leaves out because a joined row is missing."""
     tables = sorted(name for name in names if re.fullmatch(r"rocpd_kernel_dispatch.*", name))
     if not tables:
+        if "rocpd_op" in names:
+            raise InputError(
+                f"{path.name}: an RPD database of rocmProfileData, which is not read; profile with rocprofv3"
+            )
         return
     if "kernels" not in names:
         raise InputError(
