@@ -71,21 +71,21 @@ class ByteSource:
                     )
                 yield piece
 
-    def read_all(self, max_bytes: int) -> bytes:
+    def read_all(self, max_bytes: int) -> bytearray:
         """The whole content, for formats that cannot be read in blocks.
 
         Raises:
             UnsafeInputError: larger than ``max_bytes`` or than the limits.
         """
-        parts: list[bytes] = []
+        whole = bytearray()
         for block in self.blocks():
-            parts.append(block)
+            whole += block
             if self.bytes_out > max_bytes:
                 raise UnsafeInputError(
                     f"{self.path.name}: more than {max_bytes:,} bytes uncompressed in a format that is read "
                     "at once; profile a shorter window"
                 )
-        return b"".join(parts)
+        return whole
 
     def _plain(self, file: object) -> Iterator[bytes]:
         read = file.read  # type: ignore[attr-defined]
