@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rcatools import units
@@ -15,7 +16,7 @@ from rcatools.diagnosis.records import (
     PlantResult,
     Status,
 )
-from rcatools.diagnosis.remarks import remarks
+from rcatools.diagnosis.remarks import figures, remarks
 from rcatools.diagnosis.rows import timed_arms
 from rcatools.diagnosis.wording import counted, reasons
 from rcatools.stats.decide import MIN_REPLICATES
@@ -23,6 +24,7 @@ from rcatools.stats.detection import blocks_needed
 from rcatools.stats.records import Reason, Verdict
 
 MAIN_GROUP = "cause"
+_PLACE = re.compile(r"\{(\w+)\}")
 
 
 def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[HypothesisResult]) -> str:
@@ -36,7 +38,7 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
         if case.primary is None:
             return cause[:1].upper() + cause[1:] + "." if cause else "The tables given settle no cause."
         return f"On {case.device_name} the suspect and the baseline were not both measured: no answer."
-    noun, suspect = case.spec.effect.noun, case.spec.arms[case.suspect].text
+    noun, suspect = filled(case, case.spec.effect.noun), case.spec.arms[case.suspect].text
     size = units.estimate(effect.ratio, effect.ci_low, effect.ci_high)
     if effect.verdict in ("slower", "faster"):
         share, _, bounds = size.partition(" [")
@@ -57,6 +59,19 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
         f"detection limit {units.percent(effect.mde)} ({reasons(effect.reasons)})"
     )
     return f"{head}; {cause}." if stands else f"{head}."
+
+
+def filled(case: Case, text: str) -> str:
+    """The text with ``{name}`` replaced by a workload parameter, or a fact that all timed runs share."""
+    if case.primary is None:
+        return text
+    parameters = case.primary.manifest.workload.get("parameters")
+    known = {str(k): str(v) for k, v in parameters.items()} if isinstance(parameters, Mapping) else {}
+    runs = case.primary.timed_runs()
+    for name in _PLACE.findall(text):
+        if name not in known and name in runs.columns and runs[name].dropna().nunique() == 1:
+            known[name] = str(runs[name].dropna().iloc[0])
+    return _PLACE.sub(lambda match: known.get(match.group(1), match.group(1)), text)
 
 
 def _stands(case: Case, name: str) -> str:
@@ -81,10 +96,11 @@ def details(
     open_questions: Sequence[OpenQuestion],
 ) -> tuple[str, ...]:
     """The sentences about causes, owners and what is open."""
-    lines = list(remarks(case.spec.hypotheses, hypotheses, observed))
+    lines = [case.spec.effect.scope] if case.spec.effect.scope and case.effect is not None else []
+    lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            lines.append(f"{_sentence(_stands(case, item.id))} ({_held(item)}).")
+            lines.append(f"{_sentence(_stands(case, item.id))} ({_held(item, observed)}).")
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     excluded = [item for item in causes if item.status is Status.CONTRADICTED and not _is_null(case, item.id)]
@@ -108,9 +124,11 @@ def details(
     return tuple(lines)
 
 
-def _held(item: HypothesisResult) -> str:
-    """How many of its predictions hold, in words."""
+def _held(item: HypothesisResult, observed: Mapping[str, Observation]) -> str:
+    """The figures of its only prediction, or how many of its predictions hold."""
     tested = [p for p in item.predictions if p.holds is not None]
+    if len(tested) == 1:
+        return figures(observed[tested[0].observation])
     held = sum(1 for p in tested if p.holds)
     return f"{held} of {counted(len(tested), 'tested prediction')} {'holds' if held == 1 else 'hold'}"
 

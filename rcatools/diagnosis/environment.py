@@ -16,11 +16,12 @@ DEVICE_KEYS = ("backend", "name", "arch", "memory_bytes", "driver", "runtime", "
 UNCOMMITTED = "uncommitted"
 
 
-def here(case: Case) -> dict[str, str | None]:
-    """What is known of the primary recording's environment, by the keys that claims use."""
-    if case.primary is None:
+def here(case: Case, recording: Recording | None = None) -> dict[str, str | None]:
+    """What is known of a recording's environment (the primary one's by default), by the keys that claims use."""
+    used = recording or case.primary
+    if used is None:
         return {}
-    device, environment = case.primary.manifest.device, case.primary.manifest.environment
+    device, environment = used.manifest.device, used.manifest.environment
     known: dict[str, str | None] = {
         "card": _text(device.get("name")),
         "backend": _text(device.get("backend")),
@@ -28,7 +29,7 @@ def here(case: Case) -> dict[str, str | None]:
         "driver": _text(device.get("driver")),
         "rocm": _text(environment.get("rocm") or environment.get("hip")),
         "cuda": _text(environment.get("cuda")),
-        "code": code_state(case.primary),
+        "code": code_state(used),
     }
     packages = environment.get("packages", {})
     if isinstance(packages, dict):
@@ -36,8 +37,8 @@ def here(case: Case) -> dict[str, str | None]:
     settings = environment.get("settings", {})
     if isinstance(settings, dict):
         known.update({str(key): _text(value) for key, value in settings.items()})
-    parameters = case.primary.manifest.workload.get("parameters", {})
-    known["workload"] = _text(case.primary.manifest.workload.get("name"))
+    parameters = used.manifest.workload.get("parameters", {})
+    known["workload"] = _text(used.manifest.workload.get("name"))
     if isinstance(parameters, dict):
         known.update({key: _text(value) for key, value in parameters.items() if key not in known})
     return known
@@ -89,10 +90,30 @@ def document(case: Case) -> dict[str, Any]:
         "workload": manifest.workload.get("name"),
         "parameters": manifest.workload.get("parameters"),
         "kv_bytes": _median_fact(case, "kv_bytes"),
+        "devices": devices(case),
         "recordings": [_recording(item, used=True) for item in case.recordings]
         + [_recording(item, used=True) for item in case.companions.values()]
         + [_recording(item, used=False) for item, _ in case.others],
     }
+
+
+def devices(case: Case) -> list[dict[str, Any]]:
+    """Every device that evidence comes from, in order of use, with its recordings."""
+    found: dict[str, dict[str, Any]] = {}
+    for recording in (*case.recordings, *case.companions.values()):
+        device, environment = recording.manifest.device, recording.manifest.environment
+        own = found.setdefault(
+            str(device.get("name")),
+            {
+                "device": device.get("name"),
+                **{key: device.get(key) for key in ("backend", "arch", "driver", "runtime")},
+                "torch": _torch(recording),
+                "python": environment.get("python"),
+                "recordings": [],
+            },
+        )
+        own["recordings"].append(recording.name)
+    return list(found.values())
 
 
 def _median_fact(case: Case, figure: str) -> float | None:
@@ -120,6 +141,7 @@ def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
         "runs_failed": int((runs["outcome"] != "ok").sum()) if len(runs) else 0,
         "arms": list(manifest.arm_names),
         "command": manifest.command,
+        "replicate": str(manifest.design.get("replicate", "block")),
         "git": code if isinstance(code, dict) else None,
         "files": dict(manifest.files),
     }
