@@ -131,15 +131,17 @@ def single_changes(data: ProductData) -> pd.DataFrame:
     found: list[dict[str, Any]] = []
     if not set(FACTORS) <= set(data.compiled.columns):
         return pd.DataFrame(found)
-    tiles = data.compiled.drop_duplicates("name").set_index("name")
+    tiles = {
+        str(row["name"]): {name: int(row[name]) for name in FACTORS}
+        for row in data.compiled.to_dict("records")
+    }
     for (shape, count), cell in data.grid.groupby(["shape", "rows"], sort=False):
         rows = int(str(count))
         chosen = data.launches[(data.launches["shape"] == shape) & (data.launches["rows"] == rows)]
         chosen = chosen[chosen["arm"] == "specialised"]
-        if chosen.empty or "default" not in tiles.index:
+        if chosen.empty or not {"default", chosen["config"].iloc[0]} <= set(tiles):
             continue
-        before = {name: int(tiles.loc["default", name]) for name in FACTORS}
-        after = {name: int(tiles.loc[chosen["config"].iloc[0], name]) for name in FACTORS}
+        before, after = tiles["default"], tiles[chosen["config"].iloc[0]]
         base = _times(cell, before)
         for name in FACTORS:
             if before[name] == after[name]:

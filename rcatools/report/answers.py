@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rcatools import units
@@ -168,6 +168,15 @@ def vime_decode(document: Document, _: Measured) -> list[str]:
     from rcatools.report import vime_findings
 
     return vime_findings.sentences(document, vime_findings.load_extras(str(document["investigation"])))
+
+
+def further(investigation: str, notebooks: Sequence[str], document: Document) -> list[dict[str, Any]]:
+    """What an investigation answers beyond verdict.json: ``[{"question", "sentences"}]``, by its own notebooks."""
+    if "06_vime_decode" not in notebooks:
+        return []
+    from rcatools.report import vime_findings
+
+    return vime_findings.questions(document, vime_findings.load_extras(investigation))
 
 
 ANSWERS: dict[str, Callable[[Document, Measured], list[str]]] = {

@@ -96,9 +96,9 @@ def _head(document: Document) -> str:
     if document["sensitive"] is not None:
         said = "found" if document["sensitive"] else "**missed: 'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
-    device = document["environment"].get("device")
-    if device:
-        lines.append(f"- **Measured on:** {md(device)}")
+    measured_on = words.devices(document)
+    if measured_on:
+        lines.append(f"- **Measured on:** {md(measured_on)}")
     lines += [f"- {md(text)}" for text in document["details"] if text != document["chain"]["text"]]
     lines += [f"- ⚠ {md(text)}" for text in document["warnings"]]
     return "\n".join(lines)
@@ -107,20 +107,25 @@ def _head(document: Document) -> str:
 def _parts(document: Document) -> list[_Part]:
     return [
         _Part("### How to reproduce", lambda rows: md_block(document["reproduce"], "sh")),
+        _Part("### What was asked", lambda rows: _questions(document)),
         _Part("### Causal chain", lambda rows: _chain(document, rows)),
         _Part("### Rival causes", lambda rows: _causes(document, rows)),
         _Part("", lambda rows: _fold_predictions(document, rows), 3),
         _Part("### Fix variants", lambda rows: _table(present.fixes(document, bars=True), rows), 1),
         _Part("### Live check", lambda rows: _live(document)),
         _Part("", lambda rows: _fold(present.arms(document, bars=True), rows), 3),
-        _Part("", lambda rows: _fold(present.mechanisms(document), rows), 4),
+        *(
+            [_Part("", lambda rows: _fold(present.mechanisms(document), rows), 4)]
+            if _asks_where(document)
+            else []
+        ),
         _Part("", lambda rows: _fold(present.reconcile(document), rows), 4),
         _Part("", lambda rows: _fold(present.kernels(document), rows), 4),
         _Part("", lambda rows: _fold(present.plants(document), rows), 2),
         _Part("### Published claims", lambda rows: _claims(document, rows), 2),
         _Part("", lambda rows: _fold(provenance.published(document), rows), 4),
         _Part("### Not tested", lambda rows: _table(provenance.open_questions(document), rows), 2),
-        _Part("### Environment", lambda rows: _table(provenance.environment(document), rows), 2),
+        _Part("### Environment", lambda rows: _environment(document, rows), 2),
         _Part("### Raw data", lambda rows: _raw(document, rows), 2),
         _Part("", lambda rows: _method()),
     ]
@@ -140,6 +145,25 @@ def _fold(table: Table, rows: int, title: str | None = None) -> str:
 def fold(title: str, body: str) -> str:
     """A part that GitHub shows closed."""
     return f"<details>\n<summary>{md(title)}</summary>\n\n{body}\n\n</details>"
+
+
+def _asks_where(document: Document) -> bool:
+    """Whether the investigation looks inside the step at all: it names the notebook of kernels, or none."""
+    notebooks = document.get("notebooks") or ()
+    return not notebooks or "02_profile_kernels" in notebooks
+
+
+def _environment(document: Document, rows: int) -> str:
+    parts = [_table(made(document), rows) for made in (provenance.devices, provenance.environment)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _questions(document: Document) -> str:
+    parts = []
+    for item in document.get("questions") or ():
+        answers = "\n".join(f"- {md(text)}" for text in item["sentences"])
+        parts.append(f"**{md(item['question'])}**\n\n{answers}")
+    return "\n\n".join(parts)
 
 
 def _chain(document: Document, rows: int) -> str:

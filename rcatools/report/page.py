@@ -52,7 +52,7 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
         "details": [words.sentence(clean(text, SHOWN_CHARACTERS)) for text in remarks[:SHOWN_REMARKS]],
         "more": [words.sentence(text) for text in remarks] if _shortened(remarks) else [],
         "warnings": document["warnings"],
-        "device": document["environment"].get("device") or "",
+        "device": words.devices(document),
         "tone": words.VERDICT_TONE.get(effect.get("verdict", ""), "open"),
         "verdict_word": VERDICT_WORDS.get(effect.get("verdict", ""), "No measured verdict"),
         "tiles": _tiles(document),

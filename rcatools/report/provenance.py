@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rcatools.diagnosis.wording import replicated
 from rcatools.report import words
 from rcatools.report.safe import clean
 from rcatools.report.table import Cell, Table, make
@@ -75,13 +76,26 @@ def open_questions(document: Document) -> Table:
 
 
 def environment(document: Document) -> Table:
-    """Machine and software of the recordings."""
+    """Machine and software of the recording that decides the device."""
     rows = [
         [str(key).replace("_", " "), _plain(value)]
         for key, value in document["environment"].items()
-        if key != "recordings" and value not in (None, "", [], {})
+        if key not in ("recordings", "devices") and value not in (None, "", [], {})
     ]
-    return make("Environment", ["What", "Value"], rows)
+    several = len(document["environment"].get("devices") or ()) > 1
+    return make("Environment", ["What", document["environment"]["device"] if several else "Value"], rows)
+
+
+def devices(document: Document) -> Table:
+    """Every device that evidence comes from; empty where it is only one."""
+    used = document["environment"].get("devices") or ()
+    keys = ("backend", "arch", "driver", "runtime", "torch", "python")
+    rows = [
+        [str(item["device"]), *(_plain(item.get(key)) for key in keys), ", ".join(item["recordings"])]
+        for item in used
+    ]
+    columns = ["Device", *(words.capital(key) for key in keys), "Recordings"]
+    return make("Devices", columns, rows if len(rows) > 1 else [])
 
 
 def recordings(document: Document) -> Table:
@@ -90,16 +104,26 @@ def recordings(document: Document) -> Table:
     for item in document["environment"].get("recordings") or ():
         failed = item.get("runs_failed") or 0
         counts = f"{item.get('runs_ok', '?')} runs" + (f", {failed} failed" if failed else "")
+        size = replicated(int(item.get("blocks") or 0), str(item.get("replicate") or "block"))
         rows.append(
             [
                 Cell(str(item.get("name")), code=True),
                 f"{item.get('state')}, {item.get('created_utc')}",
-                f"{item.get('blocks')} blocks, {counts}",
-                _plain(item.get("git")),
+                str(item.get("device") or ""),
+                f"{size}, {counts}",
+                _code(item.get("git")),
                 Cell(str(item.get("command") or ""), code=True),
             ]
         )
-    return make("Recordings", ["Name", "State", "Size", "Code", "Made by"], rows)
+    return make("Recordings", ["Name", "State", "Device", "Size", "Code", "Made by"], rows)
+
+
+def _code(state: Any) -> str:
+    """The code a recording was made with; a commit that is not known is said, not explained."""
+    if isinstance(state, Mapping) and not state.get("commit"):
+        rest = {key: value for key, value in state.items() if key not in ("commit", "reason")}
+        return ", ".join(text for text in ("commit not recorded", _plain(rest)) if text)
+    return _plain(state) or "commit not recorded"
 
 
 def hashes(document: Document) -> Table:

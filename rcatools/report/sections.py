@@ -43,13 +43,16 @@ class Builder:
 
     def sections(self) -> list[Section]:
         """All sections that have something to say."""
+        asked = self.document.get("notebooks") or ()
         made = [
+            self._questions(),
             self._chain(),
             self._causes(),
             self._fixes(),
-            self._time(),
-            self._memory(),
+            *([self._time()] if not asked or "02_profile_kernels" in asked else []),
+            *([self._memory()] if not asked or "03_allocator" in asked else []),
             self._arms(),
+            *self._further(asked),
             self._claims(),
             self._open(),
             self._preflight(),
@@ -73,6 +76,25 @@ class Builder:
             f'<div class="tools"><button type="button" data-save="{key}" aria-label="Save as PNG: {title}" hidden>'
             f"Save as PNG</button></div>{numbers}</figure>"
         )
+
+    def _questions(self) -> Section:
+        blocks = []
+        for item in self.document.get("questions") or ():
+            answers = "".join(
+                f"<li>{html.escape(clean(words.sentence(text)))}</li>" for text in item["sentences"]
+            )
+            blocks.append(
+                f'<h3>{html.escape(clean(item["question"]))}</h3><ul class="details">{answers}</ul>'
+            )
+        return Section("asked", "What was asked", "", (), blocks)
+
+    def _further(self, notebooks: Sequence[str]) -> list[Section]:
+        """Sections of the investigation's own notebooks."""
+        if "06_vime_decode" not in notebooks:
+            return []
+        from rcatools.report import vime_page
+
+        return vime_page.sections(self)
 
     def _answer(self, notebook: str) -> list[str]:
         return [words.sentence(text) for text in answers.ANSWERS[notebook](self.document, self.measured)]
@@ -227,7 +249,10 @@ class Builder:
 
     def _preflight(self) -> Section:
         chart = figures.baseline_series(self.measured, self.facts)
-        blocks = [self.figure(chart), to_html(provenance.environment(self.document), caption=False)]
+        blocks = [self.figure(chart)]
+        for made in (provenance.devices(self.document), provenance.environment(self.document)):
+            if made.rows:
+                blocks.append(to_html(made, caption=False))
         live = self.document.get("live")
         sentences = self._answer("00_preflight")
         if live:

@@ -136,6 +136,15 @@ def reasons(codes: Any) -> str:
     return ", ".join(str(code).replace("_", " ") for code in codes or ())
 
 
+def devices(document: Mapping[str, Any]) -> str:
+    """Every device that evidence comes from; with its recordings where there are several."""
+    environment = document["environment"]
+    used = environment.get("devices") or []
+    if len(used) < 2:
+        return str(environment.get("device") or "")
+    return "; ".join(f"{item['device']} ({', '.join(item['recordings'])})" for item in used)
+
+
 def bar(value: float | None, scale: float, width: int = 12) -> str:
     """A signed bar of block characters around a middle line, for tables in plain text."""
     if value is None or scale <= 0:
