@@ -108,6 +108,7 @@ class ArmEstimate:
     role: str = ""
     summary: str = ""
     recording: str = ""
+    live_bytes: int | None = None
 
 
 @dataclass(frozen=True)
