@@ -61,7 +61,7 @@ def test_fix_table_tells_time_memory_output_and_verdict() -> None:
     row = cells(findings.render(sample_document()), "`side_gc`")
     assert row[2] == "▲&nbsp;slower"
     assert row[3] == "+5.0 % [+4.9 %, +5.1 %]"
-    assert row[6:] == ["+76.00 MiB", "76.00 MiB", "equal"]
+    assert row[6:] == ["+76.00 MiB", "-76.00 MiB", "76.00 MiB", "equal"]
 
 
 def test_published_numbers_are_quoted_to_the_last_digit() -> None:

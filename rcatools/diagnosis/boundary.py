@@ -97,15 +97,19 @@ def _durations(case: Case) -> list[str]:
     name, rise = grown
     text = (
         f"In the traced step, where durations and gaps are told apart, the kernel whose own duration grows most "
-        f"({name}) takes {units.signed_duration_us(rise)} a launch"
+        f"({name}) takes {_more(rise)} a launch"
     )
     for repeat in case.spec.effect.repeat:
         again = case.step_figures(repeat)
         found = _largest(base[0], again[0]) if again else None
         if found is not None:
-            text += f" ({units.signed_duration_us(found[1])} at most between the equal arms)"
+            text += f" (in {repeat}, an arm equal to the baseline, {_more(found[1])})"
             break
-    return [f"{text}; all kernels together take {units.signed_duration_us(total)} a step"]
+    return [f"{text}; all kernels together take {_more(total)} a step"]
+
+
+def _more(us: float) -> str:
+    return f"{units.duration_us(abs(us))} {'more' if us >= 0 else 'less'}"
 
 
 def _largest(base: StepFigures, own: StepFigures) -> tuple[str, float] | None:

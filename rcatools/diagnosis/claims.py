@@ -44,7 +44,7 @@ from rcatools.diagnosis.records import (
 )
 from rcatools.diagnosis.verdicts import holds
 from rcatools.diagnosis.vocabulary import Quantity
-from rcatools.diagnosis.wording import counted, in_words, said
+from rcatools.diagnosis.wording import counted, in_words, said, setting
 from rcatools.recording import Recording
 from rcatools.stats.records import Verdict
 
@@ -187,7 +187,7 @@ def _by_effect(
         f"{units.estimate(e.ratio, e.ci_low, e.ci_high)} in time, {counted(e.n, 'block')}, "
         f"{case.device_name} ({recording.name})"
     )
-    keys = ", ".join(item.key for item in different)
+    keys = ", ".join(setting(item.key) for item in different)
     elsewhere = [f"measured under other conditions: {keys}"] if different else []
     if comparison.verdict is Verdict.UNDECIDED:
         return (
@@ -290,11 +290,14 @@ def _speaks_about(claim: Claim, other: Claim, judged: BySpeaksAbout) -> Judgemen
     keys = tuple(judged.keys)
     different = differences(other.environment, dict(claim.environment), keys)
     if different:
-        listed = "; ".join(f"{d.key}: {d.published} there, {d.here or 'not told'} here" for d in different)
+        listed = "; ".join(
+            f"{setting(d.key)}: {d.published} there, {d.here or 'not told'} here" for d in different
+        )
+        about = f"'{other.text}' ({other.source})"
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
-            f"conditions differ from those of {other.id}: {listed}",
-            [f"a measurement under other conditions cannot refute {other.id}"],
+            f"conditions differ from those of {about}: {listed}",
+            [f"a measurement under other conditions cannot refute {about}"],
         )
     return (
         ClaimStatus.NOT_TESTABLE,

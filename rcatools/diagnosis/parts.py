@@ -117,6 +117,7 @@ class ArmEstimate:
     role: str = ""
     summary: str = ""
     recording: str = ""
+    live_bytes: int | None = None
 
 
 @dataclass(frozen=True)

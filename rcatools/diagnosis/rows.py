@@ -42,6 +42,7 @@ def estimate_of(case: Case, comparison: Comparison, recording: Recording, metric
         role=declared.role if declared else "",
         summary=declared.text if declared else "",
         recording=recording.name,
+        live_bytes=_median(case, recording, comparison.arm, "side_live_bytes"),
     )
 
 

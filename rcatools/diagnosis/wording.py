@@ -35,7 +35,7 @@ REASON_TEXT = {
     "interval_excludes_one": "the interval excludes no difference",
     "interval_inside_margin": "the interval lies inside the margin",
     "interval_too_wide": "the interval is too wide",
-    "too_few_runs": "too few runs for a verdict",
+    "too_few_runs": "few runs",
     "within_noise_floor": "no larger than equal arms differ",
     "order_or_drift": "drift or order may explain it",
     "modes_in_arm": "one arm falls on two levels",
@@ -46,6 +46,21 @@ REASON_TEXT = {
     "pooled_samples_refused": "samples of one process are no replicates",
     "outputs_differ": "its output is not the baseline's",
 }
+
+
+SETTING_TEXT = {
+    "arch": "architecture",
+    "torch": "torch version",
+    "vllm": "vLLM version",
+    "rocm": "ROCm version",
+    "rocm_runtime": "ROCm runtime",
+    "cuda": "CUDA version",
+}
+
+
+def setting(key: str) -> str:
+    """A key of an environment as words."""
+    return SETTING_TEXT.get(key, key.replace("_", " "))
 
 
 def said(outcome: str) -> str:

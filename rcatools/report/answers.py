@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import words
 from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
@@ -20,8 +21,8 @@ def preflight(document: Document, measured: Measured) -> list[str]:
     if noise:
         limit = f"; smallest effect that would have been seen {units.percent(noise['detectable'])}"
         sentences.append(
-            f"Two arms of the same build differ by {units.change(noise['ratio'])} "
-            f"{units.interval(noise['ci_low'], noise['ci_high'])} over {noise['n']} blocks "
+            f"Two arms of the same build differ by {words.effect(noise)} over "
+            f"{wording.counted(noise['n'], 'block')} "
             f"(noise floor {units.percent(noise['floor'])}{limit if noise['detectable'] is not None else ''})."
         )
     else:
@@ -59,12 +60,12 @@ def reproduce(document: Document, _: Measured) -> list[str]:
     }.get(effect["verdict"], effect["verdict"])
     sentences = [
         f"{what}: {effect['arm']} against {effect['against']} is {words.effect(effect)} in time over "
-        f"{effect['n']} blocks."
+        f"{wording.counted(effect['n'], 'block')}."
     ]
     if effect["mde"] is not None:
         sentences.append(f"The smallest effect that would have been seen is {units.percent(effect['mde'])}.")
     if effect["reasons"]:
-        sentences.append(f"Reasons: {words.reasons(effect['reasons'])}.")
+        sentences.append(f"Why: {wording.reasons(effect['reasons'])}.")
     sentences += [str(text) for text in effect["warnings"]]
     return sentences
 
@@ -78,23 +79,21 @@ def profile_kernels(document: Document, _: Measured) -> list[str]:
             kind = words.MECHANISM_TEXT.get(item["kind"], item["kind"])
             sentences.append(f"In {suspect}: {kind}. {item['text']}")
     sentences += [item["text"] for item in document["reconcile"] if item["arm"] == suspect]
+    sentences += (document.get("boundary") or {}).get("sentences", ())
     for bound in ("bandwidth", "compute"):
         chosen = [item for item in document["kernels"] if item["bound"] == bound]
         if chosen:
-            slower = [item["kernel"] for item in chosen if item["verdict"] == "slower"]
+            slower = [f"{k['kernel']} ({_launch(k)})" for k in chosen if k["verdict"] == "slower"]
             limits = [item["mde"] for item in chosen if item["mde"] is not None]
-            limit = f" (largest detection limit {units.percent(max(limits))})" if limits else ""
-            text = f"slower: {', '.join(slower)}" if slower else "none is slower"
-            sentences.append(f"Of {len(chosen)} {bound}-bound kernels timed alone, {text}{limit}.")
-    differences = sorted(item["delta_us"] for item in document["kernels"])
-    if len(differences) >= 3:
-        lengths = [item["base_us"] for item in document["kernels"]]
-        sentences.append(
-            f"The differences lie between {units.duration_us(differences[0])} and {units.duration_us(differences[-1])} a "
-            f"call (median {units.duration_us(differences[len(differences) // 2])}), while the kernels last from "
-            f"{units.duration_us(min(lengths))} to {units.duration_us(max(lengths))}."
-        )
+            limit = f"; largest detection limit {units.percent(max(limits))}" if limits else ""
+            text = f"longer: {', '.join(slower)}" if slower else "none is longer"
+            kernels = wording.counted(len(chosen), f"{bound}-bound kernel")
+            sentences.append(f"Of {kernels} timed alone, {text}{limit}.")
     return sentences or ["No trace and no isolated kernel times were recorded: there is no answer."]
+
+
+def _launch(item: Mapping[str, Any]) -> str:
+    return f"{units.change(item['ratio'])}, {units.signed_duration_us(item['delta_us'])} a launch"
 
 
 def allocator(document: Document, measured: Measured) -> list[str]:
@@ -119,7 +118,7 @@ def allocator(document: Document, measured: Measured) -> list[str]:
                 largest = held.sort_values("size", ascending=False).iloc[0]
                 sentences.append(
                     f"In {suspect}, {stream_name(row['stream'])} keeps {units.byte_size(row['active'])} live; its largest "
-                    f"block ({units.byte_count(int(largest['size']))}) belongs to {words.owner(str(largest['owner']))} "
+                    f"block ({units.byte_count(int(largest['size']))}) belongs to {wording.owner(str(largest['owner']))} "
                     f"(by {largest['basis']})."
                 )
     return sentences or [
@@ -156,10 +155,12 @@ def findings(document: Document, _: Measured) -> list[str]:
     sentences = [document["answer"], *document["details"], document["chain"]["text"]]
     for item in document["hypotheses"]:
         sentences.append(
-            f"{item['title']}: {words.STATUS_TEXT.get(item['status'], item['status'])}. {item['reason']}"
+            f"{words.capital(item['title'])}: {words.STATUS_TEXT.get(item['status'], item['status'])}. {item['reason']}"
         )
     if document["open"]:
-        sentences.append(f"{len(document['open'])} questions were not tested; each names the run that would.")
+        count = wording.counted(len(document["open"]), "question")
+        was, names = ("was", "it names") if len(document["open"]) == 1 else ("were", "each names")
+        sentences.append(f"{count} {was} not tested; {names} the run that would.")
     return [text for text in sentences if text]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import words
 from rcatools.report.charts import Bars, Curve, Forest, Interval, Strip, numbered_families
 from rcatools.report.measured import Facts, Measured
@@ -24,7 +25,7 @@ def _interval(item: Mapping[str, Any]) -> Interval:
         low=_minus_one(item["ci_low"]),
         high=_minus_one(item["ci_high"]),
         tone=words.VERDICT_TONE.get(item["verdict"], "open"),
-        note=f"{item['verdict']}, {item['n']} blocks",
+        note=f"{item['verdict']}, {wording.counted(item['n'], 'block')}",
     )
 
 
@@ -91,8 +92,9 @@ def kernels(document: Document, margin: float | None) -> Forest:
     return Forest(
         "kernels",
         "Kernels alone: suspect against baseline",
-        "Each kernel timed by itself, in a graph of repeats. Slower memory would show on the bandwidth-bound kernels, in "
-        "proportion to their duration; a fixed cost between kernels shows most on the shortest ones.",
+        "Each kernel timed by itself, launched back to back in a graph, so that a time holds one kernel boundary. Slower "
+        "memory would show on the bandwidth-bound kernels, in proportion to their duration; a cost at each boundary shows "
+        "most on the shortest kernels.",
         CHANGE_AXIS,
         rows,
         band=margin,
@@ -117,26 +119,33 @@ def kernel_differences(document: Document) -> Forest:
         )
     return Forest(
         "kernel-differences",
-        "The same difference in time",
-        "Shortest kernel first. A fixed cost per kernel is the same for all of them; slower memory grows with duration.",
-        "difference against the baseline, one call",
+        "The same differences as times",
+        "Shortest kernel first. A cost at each boundary does not grow with the kernel; slower memory does."
+        + _one_boundary(document),
+        "difference against the baseline, one launch",
         tuple(rows),
         unit="us",
         value_name="Difference",
     )
 
 
+def _one_boundary(document: Document) -> str:
+    found = document.get("boundary")
+    return f" One boundary costs {units.signed_duration_us(found['delta_us'])}." if found else ""
+
+
 def ceiling_share(document: Document) -> Bars:
     """What share of the device's measured ceiling each kernel reaches."""
     rows = tuple(
-        (f"{item['kernel']} ({item['bound']})", (item["share"],))
+        (f"{item['kernel']} ({item['bound']})", (item["ceiling"],))
         for item in document["kernels"]
-        if item["share"] is not None
+        if item.get("ceiling") is not None
     )
     return Bars(
         "ceiling",
         "Share of the measured ceiling",
-        "Rate of each kernel against the copy bandwidth or the matrix rate measured on the same device.",
+        "Rate of each kernel, timed alone in the baseline, against what the same device was measured to reach: bandwidth "
+        "of a copy or a read, or the rate of a matrix product. Kernels bound by latency have no such ceiling.",
         "share of the ceiling, baseline arm",
         ("reached",),
         rows,
@@ -208,8 +217,8 @@ def allocator(measured: Measured, recording: str, arms: Sequence[str]) -> Bars:
     return Bars(
         "allocator",
         "Allocator bytes on side streams",
-        "Bytes that the allocator keeps for each stream other than the one with the KV cache, when decode starts. Live "
-        "bytes cannot be returned by empty_cache.",
+        "Bytes that the allocator keeps for each stream other than the one with the KV cache, when decode starts. The "
+        "baseline shows what a process holds without any profile. Live bytes cannot be returned by empty_cache.",
         "bytes held for the stream",
         ("live", "awaiting free", "stranded", "releasable"),
         tuple(rows),

@@ -15,11 +15,12 @@ from markupsafe import Markup
 
 import rcatools
 from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import present, words
 from rcatools.report.charts import Chart
 from rcatools.report.measured import Facts, Measured
 from rcatools.report.plot import figure
-from rcatools.report.safe import clean, harmless
+from rcatools.report.safe import harmless
 from rcatools.report.sections import Builder
 from rcatools.report.theme import DARK, FONT, LIGHT, css_variables
 
@@ -30,8 +31,7 @@ VERDICT_WORDS = {
     "equivalent": "≈ Equivalent within the margin",
     "undecided": "? Undecided",
 }
-SHOWN_REMARKS = 4
-SHOWN_CHARACTERS = 230
+SHOWN_REMARKS = 5
 
 Document = Mapping[str, Any]
 
@@ -49,8 +49,8 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
         "title": document["title"],
         "question": document["question"],
         "answer": document["answer"],
-        "details": [words.sentence(clean(text, SHOWN_CHARACTERS)) for text in remarks[:SHOWN_REMARKS]],
-        "more": [words.sentence(text) for text in remarks] if _shortened(remarks) else [],
+        "details": [words.sentence(text) for text in remarks[:SHOWN_REMARKS]],
+        "more": [words.sentence(text) for text in remarks[SHOWN_REMARKS:]],
         "warnings": document["warnings"],
         "device": words.devices(document),
         "tone": words.VERDICT_TONE.get(effect.get("verdict", ""), "open"),
@@ -76,17 +76,14 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
     )
 
 
-def _shortened(remarks: list[str]) -> bool:
-    return len(remarks) > SHOWN_REMARKS or any(len(text) > SHOWN_CHARACTERS for text in remarks)
-
-
 def _tiles(document: Document) -> list[dict[str, str]]:
     tiles = []
     effect, noise = document["effect"], document["noise"]
     if effect and effect["ratio"] is not None:
-        interval = units.interval(effect["ci_low"], effect["ci_high"])
-        note = f"{effect['arm']} against {effect['against']}, {effect['n']} blocks, {interval}"
-        tiles.append({"name": "Effect on time", "value": units.change(effect["ratio"]), "note": note})
+        value, _, interval = words.effect(effect).partition(" [")
+        note = f"{effect['arm']} against {effect['against']}, {wording.counted(effect['n'], 'block')}"
+        note += f", [{interval}" if interval else ""
+        tiles.append({"name": "Effect on time", "value": value, "note": note})
         tiles.append(
             {
                 "name": "Detection limit",
@@ -115,8 +112,10 @@ def _tiles(document: Document) -> list[dict[str, str]]:
         )
     for group, items in present.groups(document).items():
         stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
-        name = f"{words.capital(group.replace('_', ' '))} that stands"
-        tiles.append({"name": name, "value": ", ".join(stands) or "none yet", "note": "", "words": "yes"})
+        name = words.capital(group.replace("_", " "))
+        open_ones = sum(1 for item in items if item["status"] in ("undecided", "not_tested"))
+        value = ", ".join(stands) or ("open" if open_ones else "none of these stands")
+        tiles.append({"name": name, "value": value, "note": "", "words": "yes"})
     return tiles
 
 

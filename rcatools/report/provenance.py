@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rcatools.diagnosis.wording import replicated
+from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import words
-from rcatools.report.safe import clean
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
-SHORT = 180
 
 
 def claims(document: Document) -> Table:
@@ -22,7 +21,7 @@ def claims(document: Document) -> Table:
             item["text"],
             item["published"],
             words.status_cell(item["status"]),
-            clean("; ".join(item["reasons"]), SHORT),
+            "; ".join(item["reasons"]),
         ]
         for item in document["claims"]
     ]
@@ -30,25 +29,27 @@ def claims(document: Document) -> Table:
 
 
 def claims_in_full(document: Document) -> Table:
-    """Published claims with their dates, everything measured about them here, and every reason."""
+    """Published claims with their dates and the figures measured here that speak to them."""
     rows = [
-        [f"{item['source']}: {item['text']}", item["date"], item["measured"], "; ".join(item["reasons"])]
-        for item in document["claims"]
+        [f"{item['source']}: {item['text']}", item["date"], item["measured"]] for item in document["claims"]
     ]
-    return make("Claims in full", ["Claim", "Date", "Measured here", "Because"], rows)
+    return make("What was measured about each claim", ["Claim", "Date", "Measured here"], rows)
 
 
 def claim_differences(document: Document) -> Table:
     """Environment differences between claims and this recording."""
     rows = [
-        [
-            item["source"],
-            difference["key"],
-            difference["published"] or "not told",
-            difference["here"] or "not told",
-        ]
-        for item in document["claims"]
-        for difference in item["environment"]
+        list(row)
+        for row in dict.fromkeys(
+            (
+                str(item["source"]),
+                wording.setting(str(difference["key"])),
+                difference["published"] or "not told",
+                difference["here"] or "not told",
+            )
+            for item in document["claims"]
+            for difference in item["environment"]
+        )
     ]
     return make("Where the environments differ", ["Claim", "What", "Published", "Here"], rows)
 
@@ -78,7 +79,7 @@ def open_questions(document: Document) -> Table:
 def environment(document: Document) -> Table:
     """Machine and software of the recording that decides the device."""
     rows = [
-        [str(key).replace("_", " "), _plain(value)]
+        [_label(str(key)), _value(str(key), value)]
         for key, value in document["environment"].items()
         if key not in ("recordings", "devices") and value not in (None, "", [], {})
     ]
@@ -99,31 +100,61 @@ def devices(document: Document) -> Table:
 
 
 def recordings(document: Document) -> Table:
-    """The raw data with the command that made each recording."""
+    """The raw data: state, size and code of each recording."""
     rows = []
     for item in document["environment"].get("recordings") or ():
         failed = item.get("runs_failed") or 0
-        counts = f"{item.get('runs_ok', '?')} runs" + (f", {failed} failed" if failed else "")
-        size = replicated(int(item.get("blocks") or 0), str(item.get("replicate") or "block"))
+        planned = item.get("blocks_planned")
+        blocks = wording.replicated(int(item.get("blocks") or 0), str(item.get("replicate") or "block"))
+        if planned and planned != item.get("blocks"):
+            blocks = f"{item.get('blocks')} of {planned} planned blocks"
+        counts = wording.counted(item.get("runs_ok") or 0, "run") + (f", {failed} failed" if failed else "")
+        use = "" if item.get("used", True) else "not part of this verdict"
         rows.append(
             [
                 Cell(str(item.get("name")), code=True),
-                f"{item.get('state')}, {item.get('created_utc')}",
+                ", ".join(part for part in (str(item.get("state")), _ended(item), use) if part),
+                str(item.get("created_utc")),
                 str(item.get("device") or ""),
-                f"{size}, {counts}",
-                _code(item.get("git")),
-                Cell(str(item.get("command") or ""), code=True),
+                f"{blocks}, {counts}",
+                code(item.get("git")),
             ]
         )
-    return make("Recordings", ["Name", "State", "Device", "Size", "Code", "Made by"], rows)
+    return make("Recordings", ["Name", "State", "Made", "Device", "Size", "Code"], rows)
 
 
-def _code(state: Any) -> str:
-    """The code a recording was made with; a commit that is not known is said, not explained."""
-    if isinstance(state, Mapping) and not state.get("commit"):
-        rest = {key: value for key, value in state.items() if key not in ("commit", "reason")}
-        return ", ".join(text for text in ("commit not recorded", _plain(rest)) if text)
-    return _plain(state) or "commit not recorded"
+def commands(document: Document) -> list[str]:
+    """The commands that made the recordings of this verdict."""
+    found = document["environment"].get("recordings") or ()
+    made = [str(item.get("command") or "") for item in found if item.get("used", True)]
+    return [text for text in dict.fromkeys(made) if text]
+
+
+def code(git: Any) -> str:
+    """The state of the measured code: commit, changes, hash of the package's source."""
+    if not isinstance(git, Mapping):
+        return "" if git is None else str(git)
+    commit = git.get("commit")
+    parts = [f"commit {commit}" if commit else "commit not recorded"]
+    if git.get("dirty"):
+        parts.append("with uncommitted changes")
+    elif git.get("dirty") is False:
+        parts.append("no uncommitted changes")
+    elif git.get("declared"):
+        parts.append("as told to the recorder (no git there)")
+    if git.get("source_sha256"):
+        parts.append(f"SHA-256 of the package's source {git['source_sha256']}")
+    return ", ".join(parts)
+
+
+def _ended(item: Mapping[str, Any]) -> str:
+    reasons = {
+        "budget": "ended by its time budget",
+        "looks": "ended at a planned look",
+        "interrupt": "interrupted",
+        "error": "ended by an error",
+    }
+    return reasons.get(str(item.get("stopped_by")), "")
 
 
 def hashes(document: Document) -> Table:
@@ -136,9 +167,23 @@ def hashes(document: Document) -> Table:
     return make("Files and their SHA-256", ["File", "SHA-256"], rows)
 
 
+def _label(key: str) -> str:
+    return {"kv_bytes": "KV cache", "memory_bytes": "memory"}.get(key) or wording.setting(key)
+
+
+def _value(key: str, value: Any) -> str:
+    if key == "code":
+        return code(value)
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return f"{units.byte_size(value)} ({units.byte_count(int(value))})"
+    return _plain(value)
+
+
 def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item not in (None, ""))
     if isinstance(value, list | tuple):
         return ", ".join(_plain(item) for item in value)
+    if isinstance(value, int) and value >= 2**20 and value % 2**20 == 0:
+        return units.exact_size(value)
     return "" if value is None else str(value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import answers, figures, present, provenance, serving_view, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
@@ -107,7 +108,7 @@ class Builder:
                 "text": link["text"],
                 "verdict": words.link(link["verdict"]),
                 "tone": words.LINK_TONE.get(link["verdict"], "open"),
-                "why": clean(link["reason"] or "; ".join(item["text"] for item in link["evidence"]), 170),
+                "why": clean(present.why(link)),
                 "as_cause": link["as_cause"],
                 "ends": link["id"] == ends,
             }
@@ -123,7 +124,7 @@ class Builder:
             "chain",
             "Causal chain",
             "Every link is tested by itself; the first that is not shown ends the chain as a cause.",
-            [words.sentence(text.partition(". ")[0]) for text in [self.document["chain"]["text"]] if text],
+            [words.sentence(text) for text in [present.chain_text(self.document)] if text],
             [folded("Evidence of every link", table)] if evidence else [],
             steps,
         )
@@ -131,13 +132,9 @@ class Builder:
     def _causes(self) -> Section:
         document = self.document
         blocks = [to_html(present.hypotheses(document), caption=False)] if document["hypotheses"] else []
-        for item in document["hypotheses"]:
-            if item["decide"]:
-                title = html.escape(clean(words.capital(item["title"])))
-                text = html.escape(clean(item["decide"]["text"]))
-                blocks.append(
-                    f"<p><strong>{title}</strong>, what would decide: {text}</p>{command(item['decide']['run'])}"
-                )
+        for run, texts in present.deciding(document).items():
+            said = "".join(f"<p>{html.escape(clean(text))}</p>" for text in texts)
+            blocks.append(f"<p><strong>What would decide:</strong></p>{said}{command(run)}")
         for group in present.groups(document):
             matrix = present.matrix(document, group, tested_only=True)
             if matrix.rows:
@@ -151,7 +148,8 @@ class Builder:
             if item["predictions"]:
                 reason = f"<p>{html.escape(clean(words.sentence(item['reason'])))}</p>"
                 title = f"Predictions of: {item['title']}"
-                blocks.append(folded(title, present.predictions(item), before=reason))
+                names = present.titles(document)
+                blocks.append(folded(title, present.predictions(item, names=names), before=reason))
         return Section("causes", "Rival causes", QUESTIONS["05_findings"], (), blocks)
 
     def _fixes(self) -> Section:
@@ -266,7 +264,10 @@ class Builder:
         )
 
     def _data(self) -> Section:
-        blocks = ["<h3>Reproduce</h3>", command(self.document["reproduce"])]
+        blocks = ["<h3>Judge the recordings again</h3>", command(self.document["reproduce"])]
+        made = provenance.commands(self.document)
+        if made:
+            blocks += ["<h3>Record again, on such a machine</h3>", *(command(text) for text in made)]
         recordings, hashes = provenance.recordings(self.document), provenance.hashes(self.document)
         if recordings.rows:
             blocks.append(to_html(recordings))
@@ -357,7 +358,7 @@ def pins_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
             Cell(str(row["arm"]), code=True),
             figures.stream_name(row["stream"]),
             units.byte_count(int(row["size"])),
-            words.owner(str(row["owner"])),
+            wording.owner(str(row["owner"])),
             str(row["basis"]),
             units.byte_size(row["pins_bytes"]),
             Cell(str(row["reason"]), code=True),
