@@ -52,7 +52,10 @@ def seen(case: Case, check: Seen) -> Outcome:
     name = "yes" if flag else "no"
     text = words + _from([*told, check.source])
     source = "published" if check.source else "table"
-    evidence = Evidence(text, source=source, notebook=check.notebook, value=flag)
+    device = (
+        told[check.tell.index("device")] if "device" in check.tell and len(told) == len(check.tell) else ""
+    )
+    evidence = Evidence(text, source=source, notebook=check.notebook, value=flag, device=device)
     return Outcome(name, True, f"{said(name)}: {text}", (evidence,))
 
 

@@ -54,7 +54,7 @@ def reproduce(document: Document, _: Measured) -> list[str]:
         return ["The suspect and the baseline were not both measured: there is no answer."]
     what = {
         "slower": "There is a regression",
-        "faster": "There is no regression; it is an improvement",
+        "faster": "A gain, not a regression",
         "equivalent": "There is no regression within the margin",
         "undecided": "The data do not decide",
     }.get(effect["verdict"], effect["verdict"])
@@ -131,12 +131,13 @@ def compare_fixes(document: Document, _: Measured) -> list[str]:
     works = [item for item in document["fixes"] if item["verdict"] in {"equivalent", "faster"}]
     fails = [item for item in document["fixes"] if item["verdict"] == "slower"]
     unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
-    sentences = []
-    if works:
-        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in works)
-        sentences.append(f"Back at the baseline: {listed}.")
-    else:
-        sentences.append("No variant is shown to be back at the baseline.")
+    sentences = _kept(document) if words.is_gain(document) else []
+    if not sentences:
+        if works:
+            listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in works)
+            sentences.append(f"Back at the baseline: {listed}.")
+        else:
+            sentences.append("No variant is shown to be back at the baseline.")
     if fails:
         listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in fails)
         sentences.append(f"Still slower than the baseline: {listed}.")
@@ -148,6 +149,22 @@ def compare_fixes(document: Document, _: Measured) -> list[str]:
     best = [item for item in document["fixes"] if item["best"]]
     sentences += [f"Best: {item['arm']}, {item['text']}" for item in best]
     return sentences
+
+
+def _kept(document: Document) -> list[str]:
+    """What each variant keeps of a gain; empty where no variant was measured."""
+    effect = document["effect"]
+    told = [
+        f"{item['arm']} ({words.effect(item)}; gives up {units.share(item['recovered'])})"
+        for item in document["fixes"]
+        if item["role"] != "suspect" and item["recovered"] is not None and item["verdict"] == "faster"
+    ]
+    if not told:
+        return []
+    return [
+        f"{effect['arm']} is a gain ({words.effect(effect)} against {effect['against']}), so each variant is told by what "
+        f"it keeps and by the part it gives up: {', '.join(told)}."
+    ]
 
 
 def findings(document: Document, _: Measured) -> list[str]:

@@ -83,6 +83,8 @@ def _tiles(document: Document) -> list[dict[str, str]]:
         value, _, interval = words.effect(effect).partition(" [")
         note = f"{effect['arm']} against {effect['against']}, {wording.counted(effect['n'], 'block')}"
         note += f", [{interval}" if interval else ""
+        several = len(document["environment"].get("devices") or ()) > 1
+        note += f", {document['environment']['device']}" if several else ""
         tiles.append({"name": "Effect on time", "value": value, "note": note})
         tiles.append(
             {
@@ -114,8 +116,11 @@ def _tiles(document: Document) -> list[dict[str, str]]:
         stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
         name = words.capital(group.replace("_", " "))
         open_ones = sum(1 for item in items if item["status"] in ("undecided", "not_tested"))
+        devices = present.on_devices(
+            [p for item in items for p in item["predictions"] if p["holds"] is not None]
+        )
         value = ", ".join(stands) or ("open" if open_ones else "none of these stands")
-        tiles.append({"name": name, "value": value, "note": "", "words": "yes"})
+        tiles.append({"name": name, "value": value, "note": devices.strip(" ()"), "words": "yes"})
     return tiles
 
 

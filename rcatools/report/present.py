@@ -69,11 +69,18 @@ def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
     if hypothesis["status"] == "contradicted" and failed:
         told = [f"{item['text']}: {item['expected']} expected, {words.seen(item)} seen" for item in failed]
         left = wording.counted(len(told) - most, "further prediction")
-        return _few(told, most, f"{left} {'fails' if len(told) - most == 1 else 'fail'}")
+        return _few(told, most, f"{left} {'fails' if len(told) - most == 1 else 'fail'}") + on_devices(failed)
     if hypothesis["status"] == "supported" and held:
         told = [f"{item['text']}: {words.seen(item)}" for item in own_first(held)]
-        return f"{_few(told, most, f'{len(told) - most} more')}. {balance(predictions)}"
+        return f"{_few(told, most, f'{len(told) - most} more')}. {balance(predictions)}{on_devices(held)}"
     return str(hypothesis["reason"])
+
+
+def on_devices(predictions: Sequence[Mapping[str, Any]]) -> str:
+    """The devices that predictions were seen on, in parentheses, where the evidence names them."""
+    named = [place.get("device", "") for item in predictions for place in item["places"]]
+    devices = [name for name in dict.fromkeys(named) if name]
+    return f" ({', '.join(devices)})" if devices else ""
 
 
 def deciding(document: Document) -> dict[str, list[str]]:
@@ -232,35 +239,64 @@ def _mark(holds: bool | None) -> Cell:
 
 
 def fixes(document: Document, *, bars: bool = False) -> Table:
-    """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too."""
-    scale = max((abs(item["ratio"] - 1) for item in document["fixes"] if item["ratio"]), default=0.0)
-    rows = []
-    for item in document["fixes"]:
-        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
-        gone = item["recovered"] if item["role"] != "suspect" else None
-        rows.append(
-            [
-                Cell(item["arm"], code=True),
-                item["summary"] + (" (best)" if item["best"] else ""),
-                words.verdict_cell(item["verdict"]),
-                words.effect(item),
-                *bar,
-                units.percent(gone) if gone is not None else "",
-                _signed_bytes(item["memory_delta_bytes"]),
-                _signed_bytes(item.get("kv_delta_bytes")),
-                units.byte_size(item["live_bytes"]),
-                _correct(item),
-            ]
+    """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too.
+
+    Columns of what no run recorded are left out. Where the suspect is a gain, a variant is told by the part of it that
+    it gives up.
+    """
+    items = document["fixes"]
+    scale = max((abs(item["ratio"] - 1) for item in items if item["ratio"]), default=0.0)
+    gain = words.is_gain(document)
+    columns: list[tuple[str, list[Cell | str], bool]] = [
+        ("Arm", [Cell(item["arm"], code=True) for item in items], False),
+        ("What it does", [item["summary"] + (" (best)" if item["best"] else "") for item in items], False),
+        ("Verdict", [words.verdict_cell(item["verdict"]) for item in items], False),
+        ("Time", [words.effect(item) for item in items], True),
+    ]
+    if bars:
+        drawn: list[Cell | str] = [
+            words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8) for item in items
+        ]
+        columns.append(("−   0   +", drawn, False))
+    gone = [item["recovered"] if item["role"] != "suspect" else None for item in items]
+    measured: list[tuple[str, list[Any], list[Cell | str]]] = [
+        (
+            "Gain given up" if gain else "Effect removed",
+            gone,
+            [units.percent(value) if value is not None else "" for value in gone],
         )
-    columns = ["Arm", "What it does", "Verdict", "Time", *(["−   0   +"] if bars else [])]
-    columns += ["Effect removed", "Reserved", "KV cache", "Left under side stream", "Output"]
-    first = 5 if bars else 4
-    note = (
-        "Time, reserved bytes and the size of the KV cache are against the baseline (a KV cache that grows is reserved "
-        "too); effect removed is the share of the suspect's effect that is gone; output is compared with the baseline's."
-    )
-    numeric = (3, first, first + 1, first + 2, first + 3)
-    return make("Fix variants", columns, rows, numeric=numeric, note=note if rows else "")
+    ]
+    for title, key, form in (
+        ("Reserved", "memory_delta_bytes", _signed_bytes),
+        ("KV cache", "kv_delta_bytes", _signed_bytes),
+        ("Left under side stream", "live_bytes", units.byte_size),
+    ):
+        values = [item.get(key) for item in items]
+        measured.append((title, values, [form(value) for value in values]))
+    columns += [
+        (title, cells, True)
+        for title, values, cells in measured
+        if any(value is not None for value in values)
+    ]
+    columns.append(("Output", [_correct(item) for item in items], False))
+    rows = list(zip(*(cells for _, cells, _ in columns), strict=True))
+    numeric = [index for index, (_, _, number) in enumerate(columns) if number]
+    titles = [title for title, _, _ in columns]
+    return make("Fix variants", titles, rows, numeric=numeric, note=_fixes_note(titles) if rows else "")
+
+
+def _fixes_note(titles: Sequence[str]) -> str:
+    against = "Time is against the baseline"
+    if "Reserved" in titles:
+        against = "Time, reserved bytes and the size of the KV cache are against the baseline (a KV cache that grows is reserved too)"
+    parts = [against]
+    if "Gain given up" in titles:
+        parts.append(
+            "gain given up is the share of the suspect's gain (in logarithms of time) that a variant does not keep"
+        )
+    if "Effect removed" in titles:
+        parts.append("effect removed is the share of the suspect's effect that is gone")
+    return "; ".join([*parts, "output is compared with the baseline's"]) + "."
 
 
 def _signed_bytes(value: int | None) -> str:

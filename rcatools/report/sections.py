@@ -13,7 +13,7 @@ from rcatools.report import answers, figures, present, provenance, serving_view,
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
-from rcatools.report.questions import QUESTIONS
+from rcatools.report.questions import OF_A_GAIN, QUESTIONS
 from rcatools.report.safe import clean
 from rcatools.report.svg import draw
 from rcatools.report.table import Cell, Table, make, to_html
@@ -68,7 +68,7 @@ class Builder:
             return ""
         self.charts[chart.id] = chart
         key = html.escape(chart.id, quote=True)
-        title, text = html.escape(clean(chart.title)), html.escape(clean(chart.description))
+        title, text = html.escape(clean(chart.title)), html.escape(clean(self._placed(chart.description)))
         table = to_html(chart.table(), caption=False) if wide_table else ""
         numbers = f"<details><summary>Numbers of this figure</summary>{table}</details>" if table else ""
         return (
@@ -77,6 +77,14 @@ class Builder:
             f'<div class="tools"><button type="button" data-save="{key}" aria-label="Save as PNG: {title}" hidden>'
             f"Save as PNG</button></div>{numbers}</figure>"
         )
+
+    def _placed(self, description: str) -> str:
+        """A figure's description with its device, where the evidence comes from several and it names none."""
+        environment = self.document["environment"]
+        names = [str(item["device"]) for item in environment.get("devices") or ()]
+        if len(names) < 2 or any(name in description for name in names):
+            return description
+        return f"{description} Measured on {environment['device']}."
 
     def _questions(self) -> Section:
         blocks = []
@@ -96,6 +104,10 @@ class Builder:
         from rcatools.report import vime_page
 
         return vime_page.sections(self)
+
+    def _asked(self, notebook: str) -> str:
+        """A notebook's question, as it reads for a loss or a gain."""
+        return OF_A_GAIN[notebook] if words.is_gain(self.document) else QUESTIONS[notebook]
 
     def _answer(self, notebook: str) -> list[str]:
         return [words.sentence(text) for text in answers.ANSWERS[notebook](self.document, self.measured)]
@@ -159,7 +171,7 @@ class Builder:
         return Section(
             "fixes",
             "Fix variants",
-            QUESTIONS["04_compare_fixes"],
+            self._asked("04_compare_fixes"),
             self._answer("04_compare_fixes") if self.document["fixes"] else (),
             [block for block in blocks if block],
         )
@@ -212,7 +224,7 @@ class Builder:
         return Section(
             "arms",
             "The effect, arm by arm",
-            QUESTIONS["01_reproduce"],
+            self._asked("01_reproduce"),
             self._answer("01_reproduce"),
             [b for b in blocks if b],
         )

@@ -158,7 +158,8 @@ def _large(work: pd.DataFrame) -> list[str]:
     rows = int(work["rows"].max())
     told = [
         f"{shape}: each weight asked for {_instead(new['weight_reads'], old['weight_reads'])} times, "
-        f"{units.significant(new['waves'], 2)} instead of {units.significant(old['waves'], 2)} waves of programs"
+        f"{units.significant(new['waves'], 2)} instead of {units.significant(old['waves'], 2)} waves of programs, "
+        f"{units.byte_size(new['buffer_bytes'], 3)} instead of {units.byte_size(old['buffer_bytes'], 3)} of load buffers at work"
         for shape, old, new in _pairs(work, rows)
     ]
     return [f"At {rows} rows other things change: {'; '.join(told)}."] if told and rows > SMALL_ROWS else []

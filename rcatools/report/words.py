@@ -117,6 +117,12 @@ def detection(mde: float | None) -> str:
     return units.percent(mde) if mde is not None else units.NOT_AVAILABLE
 
 
+def is_gain(document: Mapping[str, Any]) -> bool:
+    """Whether the suspect is faster than the baseline, so that a fix keeps a gain and does not remove a loss."""
+    effect = document["effect"]
+    return bool(effect) and effect["verdict"] == "faster"
+
+
 def devices(document: Mapping[str, Any]) -> str:
     """Every device that evidence comes from; with its recordings where there are several."""
     environment = document["environment"]
