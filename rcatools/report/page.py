@@ -16,6 +16,7 @@ from markupsafe import Markup
 import rcatools
 from rcatools import units
 from rcatools.diagnosis import wording
+from rcatools.diagnosis.answer import MAIN_GROUP
 from rcatools.report import present, words
 from rcatools.report.charts import Chart
 from rcatools.report.measured import Facts, Measured
@@ -31,7 +32,7 @@ VERDICT_WORDS = {
     "equivalent": "≈ Equivalent within the margin",
     "undecided": "? Undecided",
 }
-SHOWN_REMARKS = 5
+SHOWN_REMARKS = 8
 
 Document = Mapping[str, Any]
 
@@ -112,10 +113,11 @@ def _tiles(document: Document) -> list[dict[str, str]]:
         )
     for group, items in present.groups(document).items():
         stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
-        name = words.capital(group.replace("_", " "))
-        open_ones = sum(1 for item in items if item["status"] in ("undecided", "not_tested"))
-        value = ", ".join(stands) or ("open" if open_ones else "none of these stands")
-        tiles.append({"name": name, "value": value, "note": "", "words": "yes"})
+        if stands or group == MAIN_GROUP:
+            name = words.capital(group.replace("_", " "))
+            tiles.append(
+                {"name": name, "value": ", ".join(stands) or "not settled", "note": "", "words": "yes"}
+            )
     return tiles
 
 
