@@ -110,11 +110,10 @@ class Builder:
 
     def _causes(self) -> Section:
         document = self.document
-        blocks = (
-            [to_html(present.hypotheses(document), caption=False, stacked=True)]
-            if document["hypotheses"]
-            else []
-        )
+        blocks = []
+        if document["hypotheses"]:
+            table = to_html(present.hypotheses(document), caption=False, stacked=True)
+            blocks.append(f'<div class="causes">{table}</div>')
         for run, texts in present.deciding(document).items():
             said = "".join(f"<p>{html.escape(clean(text))}</p>" for text in texts)
             blocks.append(f"<p><strong>What would decide:</strong></p>{said}{command(run)}")
@@ -233,7 +232,7 @@ class Builder:
         chart = figures.baseline_series(self.measured, self.facts)
         blocks = [
             self.figure(chart),
-            to_html(provenance.environment(self.document), caption=False, stacked=True),
+            to_html(provenance.environment(self.document), caption=False),
         ]
         live = self.document.get("live")
         sentences = self._answer("00_preflight")

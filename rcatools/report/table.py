@@ -127,16 +127,14 @@ def _stacked(table: Table, *, caption: bool) -> str:
     """Roles are told outright: a row that is shown as a block is none for a screen reader otherwise."""
     names = [html.escape(clean(name)) for name in table.columns]
     head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in names)
-    body = "".join(
-        '<tr role="row">'
-        + "".join(
-            f'<{"th" if i == 0 else "td"} role="{"rowheader" if i == 0 else "cell"}"{_number(i, table)} '
-            f'data-column="{names[i]}"><span class="in">{_html_text(cell)}</span></{"th" if i == 0 else "td"}>'
+    body = ""
+    for row in table.rows:
+        cells = "".join(
+            f'<{_stacked_tag(i)}{_number(i, table)} data-column="{names[i]}"><span class="in">{_html_text(cell)}</span>'
+            f"</{_stacked_tag(i).split()[0]}>"
             for i, cell in enumerate(row)
         )
-        + "</tr>"
-        for row in table.rows
-    )
+        body += f'<tr role="row">{cells}</tr>'
     title = f"<caption>{html.escape(clean(table.title))}</caption>" if caption else ""
     note = f'<p class="note">{html.escape(clean(table.note))}</p>' if table.note else ""
     label = html.escape(clean(table.title))
@@ -144,6 +142,10 @@ def _stacked(table: Table, *, caption: bool) -> str:
         f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table class="stacked" role="table">{title}'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>{note}'
     )
+
+
+def _stacked_tag(index: int) -> str:
+    return 'th scope="row" role="rowheader"' if index == 0 else 'td role="cell"'
 
 
 def _number(index: int, table: Table) -> str:
@@ -156,7 +158,7 @@ def _html_cell(index: int, cell: Cell, table: Table) -> str:
 
 
 def _html_text(cell: Cell) -> str:
-    text = html.escape(clean(cell.text)).replace(" %", "&nbsp;%")
+    text = html.escape(clean(cell.text)).replace(" %", "\u00a0%")
     if cell.code and text:
         kept = ' class="short"' if len(cell.text) <= SHORT_NAME else ""
         text = f"<code{kept}>{text}</code>"
