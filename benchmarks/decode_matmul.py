@@ -6,7 +6,8 @@ Writes ``OUT_DIR/decode_matmul.json``: compiled resources, bit equality, one tim
 and a factor grid (tile, warps, stages) that says which property of a configuration moves the time. Every
 process measures the whole table in fresh memory, arms in random order within each block; the process is
 the unit of replication. Weights rotate through several copies so that the last-level cache cannot serve
-them, as in a decode step. The budget is looked at before each process and each part.
+them, as in a decode step. The factor grid comes from one process and may use half of the budget; no process
+starts that would end after the budget. What was measured is written after every process, whole or not at all.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ sys.path.insert(0, str(ROOT))
 
 from rcatools.device import fingerprint  # noqa: E402
 from rcatools.device.backend import describe  # noqa: E402
+from rcatools.files import finite, write_bytes  # noqa: E402
 
 CHILD_TIMEOUT_S = 120.0
+ONCE_SHARE = 0.5
 TOLERANCE = 8e-3
 
 
@@ -64,31 +67,49 @@ def _clocks() -> str | None:
     return done.stdout.strip()
 
 
+def write(path: Path, document: dict[str, Any]) -> None:
+    """Write JSON whole or not at all; a number that is not finite becomes null."""
+    write_bytes(path, json.dumps(finite(document), allow_nan=False).encode())
+
+
 def child(job: dict[str, Any]) -> None:
-    """Measure one part in this process and write it."""
+    """Measure one part in this process and write it; of "once" also every stage it has finished."""
     from rcatools.workload.vime import product_bench
 
     gc.freeze()  # every capture collects garbage first; imports need not be walked each time
+    out = Path(job["out"])
     if job["part"] == "once":
-        result = product_bench.measure_once(job["seed"], job["deadline"])
+        for result in product_bench.measure_once(job["seed"], job["deadline"]):
+            write(out, result | surroundings(job["seed"]))
     else:
-        result = product_bench.measure_table(job["seed"], job["blocks"])
-    result |= surroundings(job["seed"])
-    Path(job["out"]).write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
+        write(out, product_bench.measure_table(job["seed"], job["blocks"]) | surroundings(job["seed"]))
 
 
-def in_a_process(job: dict[str, Any]) -> dict[str, Any] | None:
-    """Run one part in a fresh interpreter; None where it failed or took too long."""
+def in_a_process(job: dict[str, Any], timeout_s: float = CHILD_TIMEOUT_S) -> dict[str, Any] | None:
+    """Run one part in a fresh interpreter.
+
+    Returns what it had written, with ``"lost"`` (the reason) where it failed or took too long, or None where
+    it had written nothing.
+    """
     out = Path(job["out"])
     command = [sys.executable, str(Path(__file__).resolve()), "--child", json.dumps(job)]
+    lost = None
     try:
-        subprocess.run(command, timeout=CHILD_TIMEOUT_S, check=True)
-        return dict(json.loads(out.read_text(encoding="utf-8")))
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        print(f"a part was lost: {error}", flush=True)
+        subprocess.run(command, timeout=timeout_s, check=True)
+    except subprocess.TimeoutExpired:
+        lost = f"took longer than {timeout_s:.0f} s"
+    except subprocess.CalledProcessError as error:
+        lost = f"ended with code {error.returncode}"
+    except OSError as error:
+        lost = f"did not start: {error}"
+    try:
+        found = dict(json.loads(out.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        print(f"{job['part']}: {lost or 'wrote nothing'}", flush=True)
         return None
     finally:
         out.unlink(missing_ok=True)
+    return found | {"lost": lost} if lost else found
 
 
 def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -122,46 +143,64 @@ def main() -> int:
         print("needs a GPU that torch and Triton can use: nothing was measured")
         return 0
     args.out_dir.mkdir(parents=True, exist_ok=True)
-    started = time.time()
-    deadline = started + args.budget_s
-    result: dict[str, Any] = {"format": "rcatools-decode-matmul-2", "not_run": [], "seconds": {}}
-    parts: list[dict[str, Any]] = []
+    return session(args.out_dir, args.processes, args.blocks, args.budget_s, args.seed)
+
+
+def session(out_dir: Path, processes: int, blocks: int, budget_s: float, seed: int) -> int:
+    """All parts, one process each; the exit code."""
+    started = time.monotonic()
+    result: dict[str, Any] = {
+        "format": "rcatools-decode-matmul-2",
+        "planned": {"processes": processes, "blocks": blocks, "budget_s": budget_s},
+        "not_run": [],
+        "seconds": {},
+        "compiled": [],
+        "equality": [],
+        "grid": [],
+    }
+    tables: list[dict[str, Any]] = []
+
+    def spent() -> float:
+        return time.monotonic() - started
 
     def part(name: str, number: int) -> dict[str, Any] | None:
         job = {
             "part": name,
-            "seed": args.seed + number,
-            "blocks": args.blocks,
-            "deadline": deadline,
-            "out": str(args.out_dir / f"part_{name}_{number}.json"),
+            "seed": seed + number,
+            "blocks": blocks,
+            "deadline": time.time() + ONCE_SHARE * budget_s,
+            "out": str(out_dir / f"part_{name}_{number}.json"),
         }
+        begun = spent()
         measured = in_a_process(job)
-        if measured is None:
-            result["not_run"].append(f"{name} {number}: failed")
-        result["seconds"][f"{name} {number}"] = round(time.time() - started, 1)
-        print(f"{time.time() - started:6.1f} s  {name} {number}", flush=True)
+        result["seconds"][f"{name} {number}"] = round(spent() - begun, 1)
+        if measured is None or "lost" in measured:
+            result["not_run"].append(f"{name} {number}: {(measured or {}).get('lost', 'failed')}")
+        print(f"{spent():6.1f} s  {name} {number}", flush=True)
         return measured
 
     def save() -> None:
-        text = json.dumps(result | (merged(parts) if parts else {}), allow_nan=False)
-        target = args.out_dir / "decode_matmul.json"
-        target.with_suffix(".tmp").write_text(text, encoding="utf-8")
-        target.with_suffix(".tmp").replace(target)
+        write(out_dir / "decode_matmul.json", result | (merged(tables) if tables else {}))
 
     once = part("once", 0)
     if once is not None:
-        result["not_run"] += once.pop("not_run")
-        result |= {key: once[key] for key in ("compiled", "equality", "grid")}
-    for number in range(args.processes):
-        if time.time() > deadline:
-            result["not_run"].append(f"table {number}")
+        result["not_run"] += once["not_run"]
+        result |= {key: once[key] for key in ("compiled", "equality", "grid", "environment", "device")}
+    save()
+    longest = 0.0
+    for number in range(processes):
+        begun = spent()
+        if begun + longest > budget_s:
+            result["not_run"].append(f"table {number}: no time left in the budget")
             continue
         measured = part("table", number)
-        if measured is not None:
-            parts.append(measured)
-            save()
+        longest = max(longest, spent() - begun)
+        if measured is not None and "lost" not in measured:
+            tables.append(measured)
+        save()
     save()
-    worst = max((row["relative_error"] for row in result.get("equality", [])), default=float("inf"))
+    errors = [row["relative_error"] for row in result["equality"]]
+    worst = max((float("inf") if error is None else error for error in errors), default=float("inf"))
     print(f"worst relative error {worst:.2e} (limit {TOLERANCE:.0e}); not run: {result['not_run']}")
     return 0 if worst <= TOLERANCE and not result["not_run"] else 1
 

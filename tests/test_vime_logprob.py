@@ -71,6 +71,7 @@ def test_collectives_per_call_are_counted_by_us_and_by_the_backend() -> None:
         called = {form: sum(result["collectives"][form].values()) for form in FORMS}
         assert [called[form] for form in PUBLISHED_FORMS] == [3, 2, 1, 1]
         assert (called["safe_agreed"], called["safe_carried"], called["safe_carried_flat"]) == (2, 1, 1)
+        assert (called["two_gathers"], called["packed_in_three"], called["packed_padded"]) == (3, 3, 1)
         pickled = {form: result["collectives"][form].get("all_gather_object", 0) for form in FORMS}
         # an object gather is two collectives of the backend: sizes, then payloads
         assert result["backend"] == {form: called[form] + pickled[form] for form in FORMS}

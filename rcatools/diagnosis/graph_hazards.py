@@ -130,13 +130,21 @@ def _row(hazard: str, form: str, kind: str, harmed: bool, seen: str) -> dict[str
 
 
 def _times(scenarios: dict[str, Any]) -> pd.DataFrame:
-    result = _result(scenarios.get("timed_replays")) or []
+    parts = [_result(item) for name, item in scenarios.items() if name.startswith("timed_replays")]
     rows = [
-        {"form": row["form"], "how": row["how"], "rows": int(row["rows"]), "block": block, "us": float(us)}
-        for row in result
+        {
+            "form": row["form"],
+            "how": row["how"],
+            "rows": int(row["rows"]),
+            "process": process,
+            "block": block,
+            "us": float(us),
+        }
+        for process, part in enumerate(item for item in parts if item)
+        for row in part
         for block, us in enumerate(row["us_per_call"])
     ]
-    return pd.DataFrame(rows, columns=["form", "how", "rows", "block", "us"])
+    return pd.DataFrame(rows, columns=["form", "how", "rows", "process", "block", "us"])
 
 
 def write_tables(source: Path, folder: Path) -> None:

@@ -56,7 +56,11 @@ class Builder:
             self._open(),
             self._preflight(),
             self._data(),
-            Section("method", "Method and its limits", sentences=[METHOD]),
+            Section(
+                "method",
+                "Method and its limits",
+                sentences=list(filter(None, [METHOD, provenance.fork_sentence(self.document)])),
+            ),
         ]
         return [item for item in made if item.blocks or item.chain or item.sentences]
 
@@ -230,10 +234,10 @@ class Builder:
 
     def _preflight(self) -> Section:
         chart = figures.baseline_series(self.measured, self.facts)
-        blocks = [
-            self.figure(chart),
-            to_html(provenance.environment(self.document), caption=False),
-        ]
+        blocks = [self.figure(chart), to_html(provenance.environment(self.document), caption=False)]
+        checks = provenance.checks(self.document)
+        if checks.rows:
+            blocks.append(folded(checks.title, checks))
         live = self.document.get("live")
         sentences = self._answer("00_preflight")
         if live:

@@ -25,11 +25,12 @@ DIGEST_WORDS = DIGEST_BYTES // 4
 
 @dataclass(frozen=True)
 class MessageShape:
-    """What a message holds; ``digest`` adds room for one digest."""
+    """What a message holds; ``digest`` adds room for one digest, ``times`` makes it so many times as long."""
 
     rows: int
     max_tiles: int
     digest: bool = False
+    times: int = 1
 
     @property
     def width(self) -> int:
@@ -39,7 +40,7 @@ class MessageShape:
     @property
     def words(self) -> int:
         """fp32 numbers of the message."""
-        return self.rows * self.width + (DIGEST_WORDS if self.digest else 0)
+        return self.times * (self.rows * self.width + (DIGEST_WORDS if self.digest else 0))
 
 
 @dataclass(frozen=True)

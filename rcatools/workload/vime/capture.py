@@ -204,32 +204,42 @@ def timed_replays(
     rows: Sequence[int],
     blocks: int,
     seed: int,
+    eager_only: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Microseconds per exchange inside a replayed graph and eagerly, one number per block.
 
+    ``eager_only`` names forms that no graph takes; a name that ends in "_again" is that form once more (A/A).
     Forms come in random order within each block. World size 1 has no transport: its numbers are launch
-    and copy cost alone.
+    and copy cost alone. A replay holds one exchange, so its time is never less than one graph launch.
     """
     import numpy as np
     import torch
 
     layout = VocabLayout.even(vocab, world)
     order = np.random.default_rng(seed)
+    names = [*forms, *eager_only]
     table = []
     for count in rows:
         logits, targets = inputs(layout, count, seed, device, rank)
         partials = local_partials(logits, targets, layout, rank)
         stream = torch.cuda.Stream()
-        calls = {form: SelectedLogprob(form, layout, CountingCollectives()) for form in forms}
-        graphs = {form: Captured(call, partials, targets, stream) for form, call in calls.items()}
-        times: dict[tuple[str, str], list[float]] = {(form, how): [] for form in forms for how in HOW}
+        torch.cuda.synchronize()
+        calls = {
+            name: SelectedLogprob(name.removesuffix("_again"), layout, CountingCollectives())
+            for name in names
+        }
+        graphs = {name: Captured(calls[name], partials, targets, stream) for name in forms}
+        times: dict[tuple[str, str], list[float]] = {
+            (name, how): [] for name in names for how in HOW if name in graphs or how == "eager"
+        }
         for _ in range(blocks):
-            for form in map(str, order.permutation(list(forms))):
-                times[form, "graph"].append(_time_us(graphs[form].graph.replay, stream, 100))
-                eager = partial(calls[form].exchange, partials, targets)
-                times[form, "eager"].append(_time_us(eager, stream, 20))
-        for (form, how), values in times.items():
-            table.append({"form": form, "how": how, "rows": count, "world": world, "us_per_call": values})
+            for name in map(str, order.permutation(names)):
+                if name in graphs:
+                    times[name, "graph"].append(_time_us(graphs[name].graph.replay, stream, 100))
+                eager = partial(calls[name].exchange, partials, targets)
+                times[name, "eager"].append(_time_us(eager, stream, 20))
+        for (name, how), values in times.items():
+            table.append({"form": name, "how": how, "rows": count, "world": world, "us_per_call": values})
     return table
 
 

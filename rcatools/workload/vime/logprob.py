@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rcatools.errors import InputError, UnknownNameError
+from rcatools.errors import InputError, RunError, UnknownNameError
 from rcatools.workload.vime.buffers import (
     Buffers,
+    Message,
     MessageShape,
     OwnedBuffers,
     PerCallBuffers,
@@ -24,12 +25,13 @@ from rcatools.workload.vime.packing import PlanePacking, RowPacking
 from rcatools.workload.vime.preflight import (
     AgreedCache,
     CarriedDigest,
+    MemberKeyedCache,
     ObjectEveryCall,
     Preflight,
     RankLocalCache,
     TensorEveryCall,
 )
-from rcatools.workload.vime.tiles import Partials, local_partials, merge, owners
+from rcatools.workload.vime.tiles import Partials, check_targets, local_partials, merge, owners
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class FormSpec:
         preflight, buffers: make what one instance of the form keeps.
         packing: how the one message is laid out; None for two gathers.
         flat: gather into one tensor instead of a list.
+        parts: in how many gathers the one message is sent.
+        times: how many times as long the message is as what it holds.
+        readback: read on the host whether the targets are words and the results finite, in every call.
         safe: none of the hazards applies.
     """
 
@@ -50,6 +55,9 @@ class FormSpec:
     buffers: Callable[[], Buffers] = PerCallBuffers
     packing: RowPacking | PlanePacking | None = None
     flat: bool = False
+    parts: int = 1
+    times: int = 1
+    readback: bool = False
     safe: bool = False
 
 
@@ -58,6 +66,7 @@ FORMS: dict[str, FormSpec] = {
     spec.name: spec
     for spec in (
         FormSpec("reference", "two gathers and an object gather for agreement", ObjectEveryCall, safe=True),
+        FormSpec("two_gathers", "two gathers and a tensor gather for agreement", TensorEveryCall, safe=True),
         FormSpec(
             "packed",
             "one packed gather and a tensor gather for agreement",
@@ -75,6 +84,44 @@ FORMS: dict[str, FormSpec] = {
             RankLocalCache,
             SharedBuffers,
             COLUMN,
+        ),
+        FormSpec(
+            "packed_in_three",
+            "packed_cached, its message sent in three gathers",
+            RankLocalCache,
+            SharedBuffers,
+            WHOLE,
+            parts=3,
+        ),
+        FormSpec(
+            "packed_padded",
+            "packed_cached, its message four times as long",
+            RankLocalCache,
+            SharedBuffers,
+            WHOLE,
+            times=4,
+        ),
+        FormSpec(
+            "packed_owned",
+            "packed_cached_column with owned buffers",
+            RankLocalCache,
+            OwnedBuffers,
+            COLUMN,
+        ),
+        FormSpec(
+            "packed_keyed",
+            "packed_cached_column, its agreement keyed by the group's members and epoch",
+            MemberKeyedCache,
+            SharedBuffers,
+            COLUMN,
+        ),
+        FormSpec(
+            "packed_readback",
+            "packed; targets and results checked on the host",
+            TensorEveryCall,
+            packing=WHOLE,
+            readback=True,
+            safe=True,
         ),
         FormSpec(
             "safe_agreed",
@@ -141,17 +188,30 @@ class SelectedLogprob:
         self.before_gather = before_gather
         self._picks: dict[tuple[str, int], Any] = {}
         self._digests: dict[tuple[str, int], Any] = {}
+        self._pieces: dict[int, tuple[Message, list[Any], list[list[Any]]]] = {}
 
     def __call__(self, logits: Any, targets: Any) -> Any:
         """Log-probabilities ``[rows]`` fp32 of ``targets`` from this rank's ``logits`` shard."""
         return self.exchange(local_partials(logits, targets, self.layout, self.comm.rank), targets)
 
     def exchange(self, partials: Partials, targets: Any) -> Any:
-        """Agree, gather every rank's partials and merge them: all that differs between forms."""
+        """Agree, gather every rank's partials and merge them: all that differs between forms.
+
+        Raises:
+            LogprobContractError: ranks disagree.
+            InputError: a form that reads back found a target outside the vocabulary.
+            RunError: a form that reads back found a result that is not finite.
+        """
+        if self.spec.readback:
+            check_targets(targets, self.layout)
         self.agree(partials.target.shape[0], partials.target.device)
         if self.spec.packing is not None:
-            return self._packed(partials, targets, self.spec.packing)
-        return self._two_gathers(partials, targets)
+            found = self._packed(partials, targets, self.spec.packing)
+        else:
+            found = self._two_gathers(partials, targets)
+        if self.spec.readback and not bool(found.isfinite().all()):
+            raise RunError("a log-probability is not finite")
+        return found
 
     def agree(self, rows: int, device: Any) -> None:
         """The form's agreement alone, as a warm-up does for a row count to come."""
@@ -178,16 +238,29 @@ class SelectedLogprob:
     def _packed(self, partials: Partials, targets: Any, packing: RowPacking | PlanePacking) -> Any:
         rows, device = partials.target.shape[0], partials.target.device
         carries = self.preflight.carries_digest
-        message = self.buffers.take(MessageShape(rows, self.layout.max_tiles, carries), self.comm, device)
+        shape = MessageShape(rows, self.layout.max_tiles, carries, self.spec.times)
+        message = self.buffers.take(shape, self.comm, device)
         packing.fill(message, partials, self._digest(rows, device) if carries else None)
         self.before_gather()
         if self.spec.flat:
             self.comm.all_gather_into_tensor(message.block.view(-1), message.sent)
+        elif self.spec.parts > 1:
+            self._in_parts(message)
         else:
             self.comm.all_gather(message.gathered, message.sent)
         self.preflight.after(message)
         maxima, sums, by_rank = packing.unpack(message, self.layout.tile_counts)
         return merge(maxima, sums, self._pick(by_rank, targets))
+
+    def _in_parts(self, message: Message) -> None:
+        """Gather a message piece by piece; a kept message is cut once, so that only collectives are added."""
+        if id(message) not in self._pieces:
+            cut = [flat.tensor_split(self.spec.parts) for flat in message.gathered]
+            gathered = [[pieces[index] for pieces in cut] for index in range(self.spec.parts)]
+            self._pieces[id(message)] = (message, list(message.sent.tensor_split(self.spec.parts)), gathered)
+        _, sent, gathered = self._pieces[id(message)]
+        for mine, theirs in zip(sent, gathered, strict=True):
+            self.comm.all_gather(theirs, mine)
 
     def _pick(self, by_rank: Any, targets: Any) -> Any:
         """From ``[world, rows]`` what each row's owner sent."""

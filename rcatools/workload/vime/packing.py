@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rcatools.workload.vime.buffers import DIGEST_WORDS, Message
+from rcatools.workload.vime.buffers import DIGEST_WORDS, Message, MessageShape
 from rcatools.workload.vime.tiles import Partials
 
 Unpacked = tuple[Any, Any, Any]
@@ -30,7 +30,7 @@ class RowPacking:
         """Write this rank's numbers into ``message.sent``; ``digest`` must be None."""
         assert digest is None
         mine, wide = partials.maxima.shape[1], message.shape.max_tiles
-        rows = message.sent.view(message.shape.rows, message.shape.width)
+        rows = _by_rows(message.sent, message.shape)
         rows[:, :mine] = partials.maxima
         rows[:, wide : wide + mine] = partials.sums
         rows[:, -1] = partials.target
@@ -40,14 +40,19 @@ class RowPacking:
         import torch
 
         wide = message.shape.max_tiles
-        shape = (message.shape.rows, message.shape.width)
-        parts = [flat.view(shape) for flat in message.gathered]
+        parts = [_by_rows(flat, message.shape) for flat in message.gathered]
         pairs = list(zip(parts, tile_counts, strict=True))
         maxima = torch.cat([part[:, :n] for part, n in pairs], dim=1)
         sums = torch.cat([part[:, wide : wide + n] for part, n in pairs], dim=1)
         if self.column_only:
             return maxima, sums, torch.stack([part[:, -1] for part in parts])
         return maxima, sums, torch.stack(parts)[:, :, -1]
+
+
+def _by_rows(flat: Any, shape: MessageShape) -> Any:
+    """One rank's message ``[rows, width]``, without what only makes it longer."""
+    used = flat if shape.times == 1 else flat[: shape.rows * shape.width]
+    return used.view(shape.rows, shape.width)
 
 
 class PlanePacking:

@@ -79,9 +79,13 @@ class RankLocalCache:
         self.counts = CacheCounts()
         self._verified: OrderedDict[tuple[Any, ...], None] = OrderedDict()
 
+    def group_key(self, comm: CountingCollectives) -> tuple[Any, ...]:
+        """What names the group, as published."""
+        return (id(comm.group),)
+
     def before(self, comm: CountingCollectives, digest: bytes, words: Any) -> None:
         """Nothing where this rank has seen the key, one small gather otherwise."""
-        key = (id(comm.group), str(words.device), digest)
+        key = (*self.group_key(comm), str(words.device), digest)
         if key in self._verified:
             self.counts.hits += 1
             self._verified.move_to_end(key)
@@ -96,6 +100,17 @@ class RankLocalCache:
     def forget(self) -> None:
         """Drop everything this rank has verified."""
         self._verified.clear()
+
+
+class MemberKeyedCache(RankLocalCache):
+    """The published cache, keyed by the group's ranks and epoch: no later group can be taken for an earlier one.
+
+    Still each rank decides alone whether to enter the collective.
+    """
+
+    def group_key(self, comm: CountingCollectives) -> tuple[Any, ...]:
+        """The ranks, and the epoch that no two groups of a process share."""
+        return (comm.ranks, comm.epoch)
 
 
 class AgreedCache:

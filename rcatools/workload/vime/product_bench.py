@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -217,6 +218,10 @@ def main_table(
             config = chosen if arm.startswith("specialised") else pr.DEFAULT
             config = deeper(config) if arm.endswith("_deeper") else config
             launch = pr.describe_launch(rows, ops.shape, config, split and not arm.endswith("_whole"))
+            if arm.endswith("_products"):
+                launch = replace(launch, kernels=1, partial_bytes=launch.partial_bytes // 2, out_bytes=0)
+            if arm.endswith("_planted"):
+                launch = replace(launch, kernels=launch.kernels + 1, programs=launch.programs + 1)
             ours = arm.startswith(("default", "specialised"))
             table.append(
                 {
@@ -362,21 +367,36 @@ def measure_table(seed: int, blocks: int) -> dict[str, Any]:
     return result
 
 
-def measure_once(seed: int, deadline: float) -> dict[str, Any]:
-    """What one process suffices for: compiled resources, bit equality, the factor grid."""
+def measure_once(seed: int, deadline: float) -> Iterator[dict[str, Any]]:
+    """What one process suffices for: compiled resources, bit equality, the factor grid.
+
+    Yields the whole result after every stage, so that a caller can keep what was finished; ``not_run`` names
+    the stages still missing. The grid ends at ``deadline`` (Unix time); equality is measured first.
+    """
     order, graphs = np.random.default_rng(seed), Graphs()
     generator = torch.Generator(device="cuda").manual_seed(seed)
     configs = [*pr.PUBLISHED, *grid_configs()]
-    result: dict[str, Any] = {"compiled": [], "equality": [], "grid": [], "not_run": []}
+    grids = [f"{shape.name} grid {rows}" for shape in pr.QWEN3_8B_TP4 for rows in GRID_ROWS]
+    left = [f"{shape.name} equality" for shape in pr.QWEN3_8B_TP4] + grids
+    result: dict[str, Any] = {"compiled": [], "equality": [], "grid": [], "not_run": left}
     for shape in pr.QWEN3_8B_TP4:
         ops = make_operands(shape, generator)
         result["compiled"] = result["compiled"] or compiled(ops, configs)
         result["equality"] += equality(ops)
-        for rows in GRID_ROWS:
-            if time.time() > deadline:
-                result["not_run"].append(f"{shape.name} grid {rows}")
-                continue
-            result["grid"] += factor_grid(ops, rows, graphs, order)
+        left.remove(f"{shape.name} equality")
+        yield result
         del ops
         torch.cuda.empty_cache()
-    return result
+    for shape in pr.QWEN3_8B_TP4:
+        if time.time() > deadline:
+            break
+        ops = make_operands(shape, generator)
+        for rows in GRID_ROWS:
+            if time.time() > deadline:
+                break
+            result["grid"] += factor_grid(ops, rows, graphs, order)
+            left.remove(f"{shape.name} grid {rows}")
+        yield result
+        del ops
+        torch.cuda.empty_cache()
+    yield result
