@@ -5,6 +5,8 @@
 #     text_representation:
 #       extension: .py
 #       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -62,6 +64,14 @@ case.show(figures.ceiling_share(case.document))
 
 # %%
 case.show(present.plants(case.document))
+
+# %% [markdown]
+# ## How it was measured
+#
+# Whether forking the runs changed them, whether a difference stays one in clock cycles, whether warm-up ended by its trend, and what was seen of clocks, neighbours and caches. What was not tested says so.
+
+# %%
+case.show(provenance.checks(case.document))
 
 # %% [markdown]
 # ## Runs that failed

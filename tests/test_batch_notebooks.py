@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,7 @@ def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str) -> None:
 # --- runs ---------------------------------------------------------------------------------------------
 
 ENDINGS = {
-    "done": (("assert x == 7", "open('result.json', 'w').write('1') and None"), "done", None),
+    "done": (("assert x == 7", "x + 1"), "done", None),
     "raises": (("1 / 0", "2"), "failed", "ZeroDivisionError"),
     "crashes": (("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "2"), "failed", "kernel died"),
     "hangs": (
@@ -308,3 +309,17 @@ def test_an_unknown_kernel_is_one_clear_line(tmp_path: Path) -> None:
     run = run_notebook(NotebookJob(path, tmp_path / "out.ipynb"))
     assert run.state == "failed"
     assert "fortran77" in (run.error or "")
+
+
+def test_python3_is_this_interpreter_whatever_kernels_are_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "kernels" / "python3"
+    spec.mkdir(parents=True)
+    (spec / "kernel.json").write_text(
+        json.dumps({"argv": ["/bin/false", "{connection_file}"], "display_name": "x", "language": "python"})
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    cells = (f"import sys; assert sys.executable == {sys.executable!r}",)
+    run = run_notebook(NotebookJob(notebook(tmp_path, *cells), tmp_path / "out.ipynb"))
+    assert (run.state, run.error) == ("done", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,14 +11,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from engine_support import drill, ended, in_child, make, read_pid, same_samples
 
 from rcatools.cli.app import main
 from rcatools.errors import InputError, RunError
 from rcatools.experiment.design import schedule
+from rcatools.experiment.runner import is_hopeless
 from rcatools.recording.reader import open_recording
-from rcatools.recording.writer import exclusive, part_path
+from rcatools.recording.writer import exclusive, part_path, read_tabled
 
 STALL = ("stall", "probe", {"RCATOOLS_DRILL_FIFO": ""})
 
@@ -40,7 +43,7 @@ def fifo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def outcomes(out: Path) -> dict[str, str]:
-    runs = open_recording(out).runs
+    runs = read_tabled(out)
     return dict(zip(runs["run"], runs["outcome"], strict=True))
 
 
@@ -152,6 +155,58 @@ def test_failures_are_outcomes_of_their_run_only(
         "blocks_whole": 1,
         "blocks_good": 0,
     }
+
+
+OOM, BROKEN = {"RCATOOLS_DRILL": "out_of_memory"}, {"RCATOOLS_DRILL": "error"}
+
+
+def test_a_recording_in_which_everything_fails_alike_stops_after_one_block(tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    with pytest.raises(
+        RunError, match=r"all 3 runs so far failed \(out_of_memory.*--resume --keep-going"
+    ) as stop:
+        make(drill(("b", "suspect", {})), out, env=OOM)
+    assert stop.value.exit_code == 3
+    assert "\n" not in str(stop.value)
+    kept = json.loads((out / "manifest.json").read_text())
+    assert (kept["state"], kept["stopped_by"]) == ("stopped", "all_failed")
+    assert outcomes(out) == {
+        run.run: "out_of_memory" for run in schedule(["a", "a2", "b"], blocks=1, seed=1, isolation="fork")
+    }
+    with pytest.raises(RunError, match="all 3 runs so far failed"):  # going on is asked for, never assumed
+        make(drill(("b", "suspect", {})), out, env=OOM, resume=True)
+    with pytest.raises(RunError, match="no run of the baseline 'a' succeeded \\(out_of_memory"):
+        make(drill(("b", "suspect", {})), out, env=OOM, resume=True, keep_going=True)
+    assert len(outcomes(out)) == 9
+
+
+@pytest.mark.parametrize(
+    ("env", "arms", "runs"),
+    [
+        (
+            {},
+            [("b", "suspect", OOM), ("c", "suspect", OOM), ("d", "suspect", OOM)],
+            15,
+        ),  # bad arms, not a bad machine
+        (OOM, [("b", "suspect", {"RCATOOLS_DRILL": "none"})], 9),  # one arm that succeeds is a success
+        (OOM, [], 4),  # two runs are too few, the second block decides
+        (OOM, [("b", "suspect", BROKEN)], 6),  # several ways of failing: two blocks
+    ],
+)
+def test_it_takes_more_than_one_bad_arm_or_one_bad_block_to_give_up(
+    tmp_path: Path, env: dict[str, str], arms: list[tuple[str, str, dict[str, str]]], runs: int
+) -> None:
+    out = tmp_path / "r"
+    with contextlib.suppress(RunError):
+        make(drill(*arms), out, env=env)
+    assert len(outcomes(out)) == runs
+
+
+def test_an_inspection_that_succeeded_is_a_success() -> None:
+    frame = pd.DataFrame({"block": [-1, 0, 0, 0], "outcome": ["ok", "error", "error", "error"]})
+    assert not is_hopeless(frame, blocks=1)
+    assert is_hopeless(frame.iloc[1:], blocks=1)
+    assert not is_hopeless(frame.iloc[1:], blocks=0)
 
 
 def test_samples_of_a_mismatch_are_kept_under_a_name_of_their_own(tmp_path: Path) -> None:

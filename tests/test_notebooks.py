@@ -329,7 +329,10 @@ def test_a_failing_notebook_fails_the_report_and_keeps_the_rest(
     for path in BOOKS[:2]:
         (books / path.name).write_text(path.read_text())
     broken = json.loads((books / BOOKS[1].name).read_text())
-    broken["cells"][-1]["source"] = ["raise RuntimeError('planted')"]
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "carried.py").write_text("word = 'planted'")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))  # kernels see what the caller's Python sees
+    broken["cells"][-1]["source"] = ["import carried; raise RuntimeError(carried.word)"]
     (books / BOOKS[1].name).write_text(json.dumps(broken))
     monkeypatch.setattr(pipeline, "NOTEBOOKS", tuple(path.stem for path in BOOKS[:2]))
     monkeypatch.setattr(pipeline, "notebook_path", lambda name: books / f"{name}.ipynb")

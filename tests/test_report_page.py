@@ -118,7 +118,7 @@ def test_verdict_and_tables_stand_above_any_script(rendered: str) -> None:
     for text in (
         "Slower than the baseline",
         "A side-stream capture makes",
-        "+5.0 %",
+        "+5.0\u00a0%",
         "Evidence matrix",
         "<table",
     ):

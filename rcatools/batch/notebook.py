@@ -14,6 +14,7 @@ import math
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import papermill
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import ensure_event_loop
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
@@ -78,6 +81,25 @@ class NotebookRun:
     warnings: tuple[str, ...]
 
 
+class _OwnPython(KernelSpecManager):
+    """Takes this interpreter for ``python3``: a kernel of that name in the user's home may be another one,
+    without this package, and where packages lie on PYTHONPATH alone none is installed."""
+
+    def get_kernel_spec(self, kernel_name: str) -> Any:
+        """The kernel of that name; jupyter_client asks."""
+        if kernel_name != DEFAULT_KERNEL:
+            return super().get_kernel_spec(kernel_name)
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=argv, display_name="Python 3", language="python")
+
+
+class _Kernels(AsyncKernelManager):
+    """Starts kernels by the specs of :class:`_OwnPython`."""
+
+    def _kernel_spec_manager_default(self) -> KernelSpecManager:
+        return _OwnPython(parent=self)
+
+
 class GuardedEngine(NBClientEngine):  # type: ignore[misc]
     """papermill's engine with one limit for the whole notebook and no process left behind."""
 
@@ -88,6 +110,7 @@ class GuardedEngine(NBClientEngine):  # type: ignore[misc]
         client = PapermillNotebookClient(
             nb_man,
             kernel_name=kernel_name,
+            kernel_manager_class=_Kernels,
             startup_timeout=START_TIMEOUT_S,
             timeout_func=limit.left,
             shutdown_kernel="immediate",

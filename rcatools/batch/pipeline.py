@@ -7,6 +7,7 @@ runs beside it.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -243,7 +244,10 @@ def _job(name: str, path: Path, folder: Path, asked: Inputs, values: Mapping[str
             **values,
         },
         timeout_s=NOTEBOOK_LIMIT_S,
-        env={"PYTHONPATH": live.with_package(""), "JUPYTER_PREFER_ENV_PATH": "1"},
+        env={
+            "PYTHONPATH": live.with_package(os.environ.get("PYTHONPATH", "")),
+            "JUPYTER_PREFER_ENV_PATH": "1",
+        },
         result=folder / RESULTS / f"{name}.json",
         replace={old: new for old, new in replace.items() if len(old) > 1},
     )

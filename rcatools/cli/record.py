@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--isolation", default="fork", choices=["fork", "spawn"])
     parser.add_argument("--seed", type=int, default=1, help="of the schedule")
     parser.add_argument("--resume", action="store_true", help="continue a recording that was interrupted")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="do not stop when every run of the first block failed alike"
+    )
     parser.add_argument("-p", action="append", default=[], metavar="name=value", help="workload parameter")
     parser.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="setting for every run"
@@ -166,6 +169,7 @@ def make_options(args: argparse.Namespace, plan: Any) -> Any:
         looks=args.looks,
         keep_diff=args.keep_diff,
         checkouts=tuple(args.checkout),
+        keep_going=args.keep_going,
         command="rcatools " + " ".join(shlex.quote(word) for word in command_words(sys.argv[1:])),
     )
 

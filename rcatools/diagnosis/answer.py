@@ -96,32 +96,31 @@ def details(
     open_questions: Sequence[OpenQuestion],
 ) -> tuple[str, ...]:
     """The sentences about causes, owners and what is open."""
+    causes = [item for item in hypotheses if item.group == MAIN_GROUP]
     lines = [case.spec.effect.scope] if case.spec.effect.scope and case.effect is not None else []
+    excluded = [item for item in causes if item.status is Status.CONTRADICTED and not _is_null(case, item.id)]
+    if excluded:
+        lines.append(f"Excluded on {case.device_name}: {', '.join(item.title for item in excluded)}.")
     lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
             lines.append(f"{_sentence(_stands(case, item.id))} ({_held(item, observed)}).")
-    causes = [item for item in hypotheses if item.group == MAIN_GROUP]
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
-    excluded = [item for item in causes if item.status is Status.CONTRADICTED and not _is_null(case, item.id)]
-    if excluded:
-        lines.append(f"Excluded on {case.device_name}: {', '.join(item.title for item in excluded)}.")
     for item in causes:
         if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
             lines.append(
                 f"{_sentence(item.title)}: {item.status.value.replace('_', ' ')}. {item.decide.text}."
             )
+    needs = [item for item in open_questions if item.needs]
+    if needs:
+        lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
     found = case.compare(case.suspect)
     if found is not None and found[0].verdict is Verdict.UNDECIDED and found[0].estimate.sd_log is not None:
         blocks = blocks_needed(found[0].estimate.sd_log, case.margin)
         lines.append(
             f"With this spread about {blocks} blocks would show a difference of {units.percent(case.margin)}."
         )
-    lines += not_judged(case)
-    needs = [item for item in open_questions if item.needs]
-    if needs:
-        lines.append(f"Open, needs {', '.join(dict.fromkeys(q.needs for q in needs))}: {needs[0].text}")
-    return tuple(lines)
+    return (*lines, *not_judged(case))
 
 
 def _held(item: HypothesisResult, observed: Mapping[str, Observation]) -> str:

@@ -41,13 +41,9 @@ def not_tested(reason: str) -> Outcome:
 
 def too_few(evidence: Evidence) -> Outcome:
     """Measured, but in too few blocks for a verdict: the figures are shown, the outcome is none."""
-    blocks = replicated(evidence.n or 0, evidence.replicate)
-    reason = (
-        f"{evidence.text.partition(':')[0]}: {blocks}, too few for a verdict ({MIN_REPLICATES} are needed)"
-    )
     text = f"{evidence.text}, too few for a verdict ({MIN_REPLICATES} are needed)"
     evidence = replace(evidence, text=text)
-    return Outcome(None, False, f"{TOO_FEW}: {text}", (evidence,), reason)
+    return Outcome(None, False, f"{TOO_FEW}: {text}", (evidence,), text)
 
 
 def no_arms(case: Case, arms: Sequence[str], metric: str = "", companion: str = "") -> Outcome:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from rcatools.diagnosis import soundness
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.records import Difference
 from rcatools.recording import Recording
@@ -91,6 +92,7 @@ def document(case: Case) -> dict[str, Any]:
         "parameters": manifest.workload.get("parameters"),
         "kv_bytes": _median_fact(case, "kv_bytes"),
         "devices": devices(case),
+        "checks": soundness.document(case),
         "recordings": [_recording(item, used=True) for item in case.recordings]
         + [_recording(item, used=True) for item in case.companions.values()]
         + [_recording(item, used=False) for item, _ in case.others],

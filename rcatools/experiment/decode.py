@@ -6,6 +6,7 @@ import gzip
 import json
 import pickle
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,11 +40,14 @@ def timed_run(
         {"samples": {"step_us": [...]}, "kernels": {name: [us, ...]}, "facts": {...}}; "boundary_us" (GPU only)
         is the price of one kernel boundary; "kernels" are times per launch of each kernel alone.
     """
+    begun = time.perf_counter()
     scenario = Scenario(torch, backend, config, arm)
     scenario.start()
+    started = time.perf_counter()
     watch = Stopwatch(torch, gpu=scenario.on_gpu, wall=group.size > 1)
     monitor = clocks.DeviceMonitor(backend, uuid)
     warmed, flat = watch.warm_up(scenario.replay, repeats=1, agree=lambda flag: group.all_agree(torch, flag))
+    apart = {"start_s": started - begun, "warmup_s": time.perf_counter() - started}
     readings = [monitor.read()]
     hold_wait(scenario)
     if arm.capture == "eager" and scenario.on_gpu:
@@ -51,7 +55,7 @@ def timed_run(
     else:
         values = watch.samples(scenario.replay, config.samples, config.steps_per_sample)
     readings.append(monitor.read())
-    facts = clocks.summarize(readings) | {"clock": watch.clock_name, "flush_bytes": None}
+    facts = clocks.summarize(readings) | apart | {"clock": watch.clock_name, "flush_bytes": None}
     facts |= {"warmup_steps": warmed, "warmup_flat": flat, "load_1m": clocks.host_load()}
     scenario.synchronize()
     samples = {"step_us": values}

@@ -53,6 +53,7 @@ class Options:
         command: the command line, for the manifest.
         keep_diff: store uncommitted changes of the measured code in the recording.
         checkouts: further git checkouts whose code is measured.
+        keep_going: do not stop where every run so far failed.
     """
 
     out: Path
@@ -74,6 +75,7 @@ class Options:
     command: str = ""
     keep_diff: bool = False
     checkouts: tuple[Path, ...] = ()
+    keep_going: bool = False
 
 
 @dataclass(frozen=True)

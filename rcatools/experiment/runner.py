@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,12 @@ __all__ = ["Options", "record"]
 RETRIED = ("killed", "hung")  # outcomes that say nothing about the arm
 ATTEMPTS = 2
 WHOLE_ENDS = ("schedule", "budget", "looks")  # all of them end between two blocks
+LEAST_FAILED = 3  # timed runs that must have failed before the recording gives up
+WHAT_TO_CHANGE = {
+    "out_of_memory": "ask for less with -p (batch, context, layers, kv_limit) or free the device",
+    "hung": "raise --timeout-s or ask for less with -p",
+    "device_lost": "reset the device and run 'rcatools doctor'",
+}
 Progress = Callable[[int, int, dict[str, Any]], None]
 
 
@@ -47,7 +54,7 @@ def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
     Raises:
         InputError: the folder is in use or holds another recording, or a name is not known.
         UnavailableError: the device is not there.
-        RunError: the disk is full, or not one run of the baseline succeeded.
+        RunError: the disk is full, every run of the first block failed alike, or no run of the baseline succeeded.
         KeyboardInterrupt: Ctrl-C; the recording is left resumable.
     """
     with exclusive(options.out), environment_with(run_environment(options)):
@@ -65,22 +72,32 @@ def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
         finally:
             manifest["finished_utc"] = now()
             manifest = _finish(prepared, options.out, stopped_by)
+    if stopped_by == "all_failed":
+        raise RunError(_why_given_up(options.out))
     if not _baseline_ok(options.out, plan.baseline):
+        why = _common_failure(_timed(options.out, plan.baseline))
         raise RunError(
-            f"no run of the baseline {plan.baseline!r} succeeded: see {options.out}/runs.parquet and {options.out}/logs"
+            f"no run of the baseline {plan.baseline!r} succeeded{why}: what is there is kept, see {options.out}/logs; "
+            "mend that and record into another --out"
         )
     return manifest
 
 
 def _measure(prepared: Prepared, options: Options, progress: Progress) -> str:
-    """Run what is not done yet; returns why it ended: "schedule", "budget" or "looks"."""
+    """Run what is not done yet; returns why it ended: "schedule", "budget", "looks" or "all_failed"."""
     manifest, runs = prepared.manifest, prepared.runs
     done = _finished_runs(options.out)
+    hopeful = options.keep_going
     begun = time.monotonic()
     for number, run in enumerate(runs):
         opens_block = run.order == 0 and run.block != INSPECTION_BLOCK
         if opens_block and _decided(manifest, options.out, run.block):
             return "looks"
+        if opens_block and not hopeful:
+            outcomes = _outcomes(options.out)
+            hopeful = bool((outcomes["outcome"] == "ok").any())
+            if is_hopeless(outcomes, blocks=run.block):
+                return "all_failed"
         if run.run in done:
             continue
         if opens_block and options.budget_s is not None and time.monotonic() - begun >= options.budget_s:
@@ -89,6 +106,55 @@ def _measure(prepared: Prepared, options: Options, progress: Progress) -> str:
         part = run_worker(work, timeout_s=options.timeout_s)
         progress(number + 1, len(runs), part)
     return "looks" if _decided(manifest, options.out, int(manifest["design"]["blocks"])) else "schedule"
+
+
+def is_hopeless(outcomes: pd.DataFrame, *, blocks: int) -> bool:
+    """Whether every run so far failed, so that the blocks to come would only fail as well.
+
+    One block is enough where all its runs failed with the same outcome, two are where they failed in several
+    ways; one bad arm never is, nor are fewer than ``LEAST_FAILED`` runs, nor anything after one success.
+
+    Args:
+        outcomes: "block" and "outcome" of all runs so far, untimed inspections (block -1) among them.
+        blocks: whole blocks so far.
+    """
+    timed = outcomes[outcomes["block"] >= 0]
+    if (outcomes["outcome"] == "ok").any() or blocks < 1 or len(timed) < LEAST_FAILED:
+        return False
+    return blocks >= 2 or timed["outcome"].nunique() == 1
+
+
+def _outcomes(folder: Path) -> pd.DataFrame:
+    """Block, arm, outcome and reason of every run so far, from the table and the parts beside it."""
+    parts, _ = read_parts(folder)
+    keys = ["run", "block", "arm", "outcome", "reason"]
+    fresh = pd.DataFrame([{key: part.get(key) for key in keys} for part in parts.values()], columns=keys)
+    tabled = read_tabled(folder)
+    return pd.concat([tabled.loc[~tabled["run"].isin(set(parts)), keys].astype(object), fresh.astype(object)])
+
+
+def _timed(folder: Path, arm: str) -> pd.DataFrame:
+    found = _outcomes(folder)
+    return found[(found["arm"] == arm) & (found["block"] >= 0)]
+
+
+def _common_failure(outcomes: pd.DataFrame) -> str:
+    """The outcome that most runs had and its most frequent reason, in brackets; empty without a run."""
+    failed = Counter(zip(outcomes["outcome"], outcomes["reason"], strict=True))
+    if not failed:
+        return ""
+    (outcome, reason), _ = failed.most_common(1)[0]
+    return f" ({outcome}: {str(reason)[:200]})" if reason else f" ({outcome})"
+
+
+def _why_given_up(folder: Path) -> str:
+    outcomes = _outcomes(folder)
+    outcome = str(outcomes["outcome"].mode().iloc[0])
+    change = WHAT_TO_CHANGE.get(outcome, f"mend what they share, see {folder}/logs")
+    return (
+        f"all {len(outcomes)} runs so far failed{_common_failure(outcomes)}: stopped, and kept in {folder}; {change}, "
+        "then record into another --out; or go on regardless with --resume --keep-going"
+    )
 
 
 def _decided(manifest: dict[str, Any], folder: Path, blocks: int) -> bool:

@@ -112,7 +112,7 @@ def classify(error: Exception) -> tuple[str, str]:
     lowered = text.lower()
     if (
         isinstance(error, MemoryError)
-        or "out of memory" in lowered
+        or any(sign in lowered for sign in ("out of memory", "can't allocate memory", "not enough memory"))
         or type(error).__name__ == "OutOfMemoryError"
     ):
         return "out_of_memory", text

@@ -26,12 +26,12 @@ def disturbances(recording: Recording) -> pd.DataFrame:
     runs = recording.timed_runs()
     names = ("sm_clock_mhz", "temperature_c", "power_w", "other_processes", "load_1m")
     table = runs[["run", "arm", "block"]].copy()
-    throttle = _column(runs, "throttle").astype(object).where(lambda s: s.notna(), "not readable")
+    throttle = _column(runs, "throttle").astype(object).where(lambda s: s.notna(), "not readable").map(str)
     table["throttled"] = is_throttled(throttle)
     table["throttle"] = throttle
-    table["clocks_read"] = pd.to_numeric(_column(runs, "sm_clock_mhz")).notna()
+    table["clocks_read"] = _numbers(runs, "sm_clock_mhz").notna()
     for name in names:
-        table[name] = pd.to_numeric(_column(runs, name))
+        table[name] = _numbers(runs, name)
     return table.reset_index(drop=True)
 
 
@@ -43,7 +43,7 @@ def cycle_values(recording: Recording, metric: str) -> pd.DataFrame | None:
     """
     runs = recording.timed_runs()
     good = runs[runs["outcome"] == "ok"]
-    clock = pd.to_numeric(_column(good, "sm_clock_mhz"))
+    clock = _numbers(good, "sm_clock_mhz")
     if good.empty or clock.isna().any():
         return None
     clocks = good.assign(clock=clock).pivot_table(index="block", columns="arm", values="clock")
@@ -71,8 +71,8 @@ def output_agreement(recording: Recording, reference: str = "") -> pd.DataFrame:
     for arm in recording.manifest.arm_names:
         mine = runs["arm"] == arm
         found = hashes[mine & hashes.notna()]
-        error = pd.to_numeric(_column(runs, "output_rel_error"))[mine]
-        tolerance = pd.to_numeric(_column(runs, "output_tolerance"))[mine]
+        error = _numbers(runs, "output_rel_error")[mine]
+        tolerance = _numbers(runs, "output_tolerance")[mine]
         wrong = int(((error > tolerance) | (runs.loc[mine, "outcome"] == "mismatch")).sum())
         equal = set(found) == baseline and len(baseline) == 1 if len(found) and baseline else None
         rows.append(
@@ -96,6 +96,11 @@ def _verdict(equal: bool | None, wrong: int, *, checked: bool) -> str:
     if equal:
         return "identical"
     return "within_tolerance" if checked else ("not_checked" if equal is None else "mismatch")
+
+
+def _numbers(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A fact's column as numbers; what is no number is missing."""
+    return pd.to_numeric(_column(frame, name), errors="coerce")
 
 
 def _column(frame: pd.DataFrame, name: str) -> pd.Series:

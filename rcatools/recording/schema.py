@@ -55,6 +55,8 @@ RUN_FACTS = {
     "output_sha256": "hash of the decode output",
     "output_rel_error": "largest relative error of the output against float64",
     "output_tolerance": "largest relative error that the number format explains",
+    "start_s": "host seconds of the start-up: weights, compiling kernels, profile, KV cache, capture",
+    "warmup_s": "host seconds of the warm-up after it",
     "warmup_steps": "replays until the trend test called the series flat",
     "warmup_flat": "whether it did before the limit",
     "clock": "what timed the run: device_events, thread_cpu (CPU time of its one thread) or wall",

@@ -77,8 +77,7 @@ def profile_kernels(document: Document, _: Measured) -> list[str]:
     for item in document["mechanisms"]:
         if item["arm"] == suspect:
             kind = words.MECHANISM_TEXT.get(item["kind"], item["kind"])
-            sentences.append(f"In {suspect}: {kind}. {item['text']}")
-    sentences += [item["text"] for item in document["reconcile"] if item["arm"] == suspect]
+            sentences.append(f"In {suspect}, {item['text']} (read as: {kind})")
     sentences += (document.get("boundary") or {}).get("sentences", ())
     for bound in ("bandwidth", "compute"):
         chosen = [item for item in document["kernels"] if item["bound"] == bound]
@@ -121,6 +120,15 @@ def allocator(document: Document, measured: Measured) -> list[str]:
                     f"block ({units.byte_count(int(largest['size']))}) belongs to {wording.owner(str(largest['owner']))} "
                     f"(by {largest['basis']})."
                 )
+    baseline = document["effect"]["against"] if document["effect"] else ""
+    for recording in measured.ledger["recording"].unique() if suspect else ():
+        own = side_streams(measured, recording, str(baseline))
+        held = int((own["active"] > 0).sum()) if len(own) else 0
+        if held:
+            streams = wording.counted(held, "stream")
+            sentences.append(
+                f"The baseline ({baseline}) has {streams} with live bytes of that kind without any profile."
+            )
     return sentences or [
         "No allocator snapshot was recorded (the device has none, or --no-inspect): no answer."
     ]

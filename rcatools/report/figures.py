@@ -60,12 +60,20 @@ def arms(document: Document, margin: float | None) -> Forest:
     return Forest(
         "arms",
         "All arms against the baseline",
-        "One row per arm: mean change of time with its confidence interval over blocks. " + _in_words(rows),
+        "One row per arm: mean change of time with its confidence interval over blocks. "
+        + _in_words(rows)
+        + _other_outputs(document),
         CHANGE_AXIS,
         rows,
         band=margin,
         value_name="Change",
     )
+
+
+def _other_outputs(document: Document) -> str:
+    """A sentence about arms that are drawn but carry no verdict, because they compute something else."""
+    other = [item["arm"] for item in document["arms"] if "outputs_differ" in item["reasons"]]
+    return f" Not judged, because its output is not the baseline's: {', '.join(other)}." if other else ""
 
 
 def _in_words(rows: Sequence[Interval]) -> str:
@@ -162,7 +170,8 @@ def where_time_went(document: Document) -> Bars:
     return Bars(
         "where",
         "Where the time went",
-        "Difference of one traced step against the baseline, split into time inside kernels and gaps between them.",
+        "Difference of one traced step against the baseline, split into time inside kernels and gaps between them."
+        + _other_outputs(document),
         "difference of one step against the baseline",
         ("inside kernels", "gaps between kernels"),
         rows,

@@ -140,7 +140,7 @@ def _parts(document: Document) -> list[_Part]:
         _Part("### Raw data", lambda rows: _table(provenance.recordings(document), rows), 2),
         _Part("", lambda rows: _fold(provenance.hashes(document), rows), 5),
         _Part("", lambda rows: _fold_predictions(document, rows), 7),
-        _Part("", lambda rows: _method()),
+        _Part("", lambda rows: _method(document)),
     ]
 
 
@@ -336,5 +336,6 @@ METHOD = (
 )
 
 
-def _method() -> str:
-    return fold("Method and its limits", METHOD)
+def _method(document: Document) -> str:
+    said = provenance.fork_sentence(document)
+    return fold("Method and its limits", f"{METHOD}\n\n{md(said)}" if said else METHOD)

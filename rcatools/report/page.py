@@ -16,6 +16,7 @@ from markupsafe import Markup
 import rcatools
 from rcatools import units
 from rcatools.diagnosis import wording
+from rcatools.diagnosis.answer import MAIN_GROUP
 from rcatools.report import present, words
 from rcatools.report.charts import Chart
 from rcatools.report.measured import Facts, Measured
@@ -31,7 +32,7 @@ VERDICT_WORDS = {
     "equivalent": "≈ Equivalent within the margin",
     "undecided": "? Undecided",
 }
-SHOWN_REMARKS = 5
+SHOWN_REMARKS = 8
 
 Document = Mapping[str, Any]
 
@@ -114,13 +115,18 @@ def _tiles(document: Document) -> list[dict[str, str]]:
         )
     for group, items in present.groups(document).items():
         stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
-        name = words.capital(group.replace("_", " "))
-        open_ones = sum(1 for item in items if item["status"] in ("undecided", "not_tested"))
-        devices = present.on_devices(
-            [p for item in items for p in item["predictions"] if p["holds"] is not None]
-        )
-        value = ", ".join(stands) or ("open" if open_ones else "none of these stands")
-        tiles.append({"name": name, "value": value, "note": devices.strip(" ()"), "words": "yes"})
+        if stands or group == MAIN_GROUP:
+            devices = present.on_devices(
+                [p for item in items for p in item["predictions"] if p["holds"] is not None]
+            )
+            tiles.append(
+                {
+                    "name": words.capital(group.replace("_", " ")),
+                    "value": ", ".join(stands) or "not settled",
+                    "note": devices.strip(" ()"),
+                    "words": "yes",
+                }
+            )
     return tiles
 
 

@@ -11,6 +11,7 @@ from rcatools.report import words
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
+APART = ("recordings", "checks", "devices")  # parts of the environment with tables of their own
 
 
 def claims(document: Document) -> Table:
@@ -81,7 +82,7 @@ def environment(document: Document) -> Table:
     rows = [
         [_label(str(key)), _value(str(key), value)]
         for key, value in document["environment"].items()
-        if key not in ("recordings", "devices") and value not in (None, "", [], {})
+        if key not in APART and value not in (None, "", [], {})
     ]
     several = len(document["environment"].get("devices") or ()) > 1
     return make("Environment", ["What", document["environment"]["device"] if several else "Value"], rows)
@@ -97,6 +98,33 @@ def devices(document: Document) -> Table:
     ]
     columns = ["Device", *(words.capital(key) for key in keys), "Recordings"]
     return make("Devices", columns, rows if len(rows) > 1 else [])
+
+
+def checks(document: Document) -> Table:
+    """How the recordings were measured: fork against spawn, clock cycles, warm-up, clocks, neighbours, cache."""
+    rows = [
+        [
+            Cell(str(item["recording"]), code=True),
+            words.capital(item["check"]),
+            str(item["verdict"]).replace("_", " "),
+            item["text"],
+        ]
+        for item in document["environment"].get("checks") or ()
+    ]
+    return make("How it was measured", ["Recording", "Check", "Outcome", "Seen"], rows)
+
+
+def fork_sentence(document: Document) -> str:
+    """What forking the runs does to them, in one sentence; empty where verdict.json does not tell."""
+    told = [
+        item for item in document["environment"].get("checks") or () if item["check"] == "fork against spawn"
+    ]
+    tested = [item for item in told if item["verdict"] != "not_tested"]
+    if told and not tested:
+        why = told[0]["text"].partition(": ")[2]
+        return f"Whether forking a run changes it was {why} (record with --spawn-share 0.3)."
+    seen = [f"{item['text']} ({item['recording']})" for item in tested]
+    return f"Does forking a run change it? {'; '.join(seen)}." if seen else ""
 
 
 def recordings(document: Document) -> Table:

@@ -21,6 +21,7 @@ from rcatools.report.table import Cell, Table, make, to_html
 Document = Mapping[str, Any]
 OVERVIEW_ROLES = ("baseline", "suspect", "fix", "repeat", "plant_additive", "plant_multiplicative")
 MAX_ARMS_IN_A_CHART = 40
+MOST_STACKED = 7  # columns up to which a row reads well as a block
 
 
 @dataclass
@@ -58,7 +59,11 @@ class Builder:
             self._open(),
             self._preflight(),
             self._data(),
-            Section("method", "Method and its limits", sentences=[METHOD]),
+            Section(
+                "method",
+                "Method and its limits",
+                sentences=list(filter(None, [METHOD, provenance.fork_sentence(self.document)])),
+            ),
         ]
         return [item for item in made if item.blocks or item.chain or item.sentences]
 
@@ -143,7 +148,10 @@ class Builder:
 
     def _causes(self) -> Section:
         document = self.document
-        blocks = [to_html(present.hypotheses(document), caption=False)] if document["hypotheses"] else []
+        blocks = []
+        if document["hypotheses"]:
+            table = to_html(present.hypotheses(document), caption=False, stacked=True)
+            blocks.append(f'<div class="causes">{table}</div>')
         for run, texts in present.deciding(document).items():
             said = "".join(f"<p>{html.escape(clean(text))}</p>" for text in texts)
             blocks.append(f"<p><strong>What would decide:</strong></p>{said}{command(run)}")
@@ -151,7 +159,7 @@ class Builder:
             matrix = present.matrix(document, group, tested_only=True)
             if matrix.rows:
                 blocks.append(f"<h3>Evidence matrix: {html.escape(clean(group.replace('_', ' ')))}</h3>")
-                blocks.append(f'<div class="matrix">{to_html(matrix, caption=False)}</div>')
+                blocks.append(f'<div class="matrix">{to_html(matrix, caption=False, stacked=True)}</div>')
         if document["observations"]:
             blocks.append(
                 folded("Every check, tested or not, with its figures", present.observations(document))
@@ -167,7 +175,7 @@ class Builder:
     def _fixes(self) -> Section:
         blocks = [self.figure(figures.fixes(self.document, self.facts.margin))]
         if self.document["fixes"]:
-            blocks.append(to_html(present.fixes(self.document)))
+            blocks.append(to_html(present.fixes(self.document), stacked=True))
         return Section(
             "fixes",
             "Fix variants",
@@ -236,7 +244,7 @@ class Builder:
             (provenance.published(self.document), True),
         ):
             if made.rows:
-                blocks.append(to_html(made, caption=caption))
+                blocks.append(to_html(made, caption=caption, stacked=True))
         for made in (provenance.claims_in_full(self.document), provenance.claim_differences(self.document)):
             if made.rows:
                 blocks.append(folded(made.title, made))
@@ -255,7 +263,8 @@ class Builder:
 
     def _open(self) -> Section:
         table = provenance.open_questions(self.document)
-        return Section("open", "Not tested", "", (), [to_html(table, caption=False)] if table.rows else [])
+        blocks = [to_html(table, caption=False, stacked=True)] if table.rows else []
+        return Section("open", "Not tested", "", (), blocks)
 
     def _preflight(self) -> Section:
         chart = figures.baseline_series(self.measured, self.facts)
@@ -263,6 +272,9 @@ class Builder:
         for made in (provenance.devices(self.document), provenance.environment(self.document)):
             if made.rows:
                 blocks.append(to_html(made, caption=False))
+        checks = provenance.checks(self.document)
+        if checks.rows:
+            blocks.append(folded(checks.title, checks))
         live = self.document.get("live")
         sentences = self._answer("00_preflight")
         if live:
@@ -282,7 +294,7 @@ class Builder:
             blocks += ["<h3>Record again, on such a machine</h3>", *(command(text) for text in made)]
         recordings, hashes = provenance.recordings(self.document), provenance.hashes(self.document)
         if recordings.rows:
-            blocks.append(to_html(recordings))
+            blocks.append(to_html(recordings, stacked=True))
         if hashes.rows:
             blocks.append(folded(hashes.title, hashes))
         failed = failed_runs_table(self.measured)
@@ -297,7 +309,7 @@ class Builder:
 
 def folded(title: str, table: Table, before: str = "") -> str:
     """A table behind a summary; ``before`` is HTML made of escaped text."""
-    body = before + to_html(table, caption=False)
+    body = before + to_html(table, caption=False, stacked=len(table.columns) <= MOST_STACKED)
     return f"<details><summary>{html.escape(clean(title))}</summary>{body}</details>"
 
 
