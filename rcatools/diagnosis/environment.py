@@ -11,6 +11,7 @@ import pandas as pd
 from rcatools.diagnosis import soundness
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.records import Difference
+from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 
 DEVICE_KEYS = ("backend", "name", "arch", "memory_bytes", "driver", "runtime", "uuid")
@@ -68,6 +69,8 @@ def same_value(a: str, b: str) -> bool:
 def code_state(recording: Recording) -> str | None:
     """ "committed", "uncommitted", or None where the manifest does not tell."""
     code = recording.manifest.environment.get("code", {})
+    if isinstance(code, dict) and code.get("source_commit"):
+        return "committed"
     if not isinstance(code, dict) or not code.get("commit"):
         return None
     return UNCOMMITTED if code.get("dirty") else "committed"
@@ -162,6 +165,7 @@ def warnings(case: Case) -> list[str]:
             )
         elif state is None:
             found.append(f"{recording.name} does not tell which commit was measured")
+        found += _unknown_sessions(recording)
     found += [
         f"the companion recording {name} is not there: what rests on it was not tested"
         for name in case.spec.companions
@@ -175,6 +179,20 @@ def warnings(case: Case) -> list[str]:
         if first is not None and _torch(recording) != _torch(first):
             found.append(f"{recording.name} and {first.name} were made with different torch versions")
     return found
+
+
+def _unknown_sessions(recording: Recording) -> list[str]:
+    """A sentence where a recording was joined from sessions and one of them does not tell its commit."""
+    sessions = recording.manifest.design.get("sessions") or ()
+    unknown = [item for item in sessions if not (item.get("code") or {}).get("commit")]
+    if not unknown:
+        return []
+    lost = sum(int(item.get("processes") or 0) for item in unknown)
+    whole = sum(int(item.get("processes") or 0) for item in sessions)
+    return [
+        f"{recording.name} holds {counted(whole, 'process', 'processes')} of {counted(len(sessions), 'session')}; the commit "
+        f"of {lost} of them was not recorded"
+    ]
 
 
 def _torch(recording: Recording) -> Any:

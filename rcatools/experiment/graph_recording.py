@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 
 from rcatools.errors import InputError
+from rcatools.experiment.provenance import with_source_commit
 from rcatools.files import write_bytes
 from rcatools.recording.reader import file_sha256
 from rcatools.recording.schema import RUN_COLUMNS, SAMPLE_COLUMNS
@@ -155,13 +156,19 @@ def _arm(name: str) -> dict[str, str]:
     return {"name": name, "role": role, "summary": FORMS[name].text if name in FORMS else name}
 
 
-def write_graph_recording(source: Path, out: Path) -> None:
+def write_graph_recording(source: Path, out: Path, source_commit: str = "") -> None:
     """Write the recording folder, with the benchmark's JSON beside it.
 
+    ``source_commit``: the commit whose package source was measured; it is checked against the recorded hash.
+
     Raises:
-        InputError: the source cannot be used.
+        InputError: the source cannot be used, or the commit's source is another.
     """
     document = load_graph_json(source)
+    if source_commit:
+        environment = document["environment"]
+        code = with_source_commit(environment.get("code") or {}, source_commit)
+        document = document | {"environment": environment | {"code": code}}
     try:
         runs, samples = graph_tables(document)
         manifest = graph_manifest(document, list(dict.fromkeys(runs["arm"])))
@@ -182,8 +189,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--source-commit", default="", help="commit of the measured package source")
     args = parser.parse_args(argv)
-    write_graph_recording(args.source, args.out)
+    write_graph_recording(args.source, args.out, args.source_commit)
     return 0
 
 

@@ -162,6 +162,12 @@ def code(git: Any) -> str:
     """The state of the measured code: commit, changes, hash of the package's source."""
     if not isinstance(git, Mapping):
         return "" if git is None else str(git)
+    if git.get("source_commit"):
+        return (
+            f"package source that of commit {git['source_commit']} (SHA-256 {git.get('source_sha256')}); the checkout "
+            f"itself stood at {git.get('commit') or 'no commit'}"
+            + (" with uncommitted changes" if git.get("dirty") else "")
+        )
     commit = git.get("commit")
     parts = [f"commit {commit}" if commit else "commit not recorded"]
     if git.get("dirty"):

@@ -137,7 +137,7 @@ def gap(document: Mapping[str, Any], extras: Extras) -> list[str]:
     )
     found += _ladder(document) + _per_collective(document)
     if extras.graphs is not None:
-        found += _captured(extras.graphs) + _against_products(extras)
+        found += _on_the_card(document) + _captured(extras.graphs) + _against_products(extras)
     found.append(
         "So the exchange became cheaper here, for the reasons named; how much of the gap in throughput that is was not "
         "measured, because no rollout was run."
@@ -212,13 +212,22 @@ def _captured(graphs: GraphHazards) -> list[str]:
             f"{units.duration_us(time['eager', 'packed'])} launched eagerly and {units.duration_us(time['graph', 'packed'])} "
             "in a replayed graph. One rank has no transport: this is launches and copies alone."
         )
-    plain, checked = time.get(("eager", "packed")), time.get(("eager", "packed_readback"))
-    if plain and checked:
-        found.append(
-            f"{where}, eagerly: reading back whether targets and results are right, as code before RL-Kernel#403 does in each "
-            f"call and #403 no longer does, takes {units.duration_us(checked)} against {units.duration_us(plain)}."
-        )
     return found
+
+
+def _on_the_card(document: Mapping[str, Any]) -> list[str]:
+    """What the forms take away where no transport is in it: launches, copies and host work of one rank."""
+    told = [
+        f"{item['text']}: {item['observed']}"
+        for name in ("eager_exchange", "eager_pickled", "eager_readback", "graph_split", "graph_preflight")
+        if (item := _observation(document, name)) and item["evidence"]
+    ]
+    if not told:
+        return []
+    return [
+        f"Without transport, on a GPU: {'; '.join(told)}. The readback stands for two checks on the host that code before "
+        "the pull request made in each call and that it moved to the device."
+    ]
 
 
 def _against_products(extras: Extras) -> list[str]:

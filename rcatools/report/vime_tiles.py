@@ -12,6 +12,7 @@ from rcatools.diagnosis import decode_product as dp
 from rcatools.diagnosis import tile_reasons as tr
 from rcatools.diagnosis.wording import counted, replicated
 from rcatools.report.figures import records
+from rcatools.stats.decide import MIN_REPLICATES
 
 SMALL_ROWS = (
     16  # above it the default tile of 16 rows needs several row tiles, so weights are asked for repeatedly
@@ -212,8 +213,15 @@ def _stages(data: dp.ProductData) -> list[str]:
     return [
         "The same default tile with four stages instead of two, so more loads in flight from the same programs and bytes: "
         + ", ".join(found)
-        + f", over {counted(part['shape'].nunique(), 'shape')}."
+        + f", over {counted(part['shape'].nunique(), 'shape')} ({_few(part['deeper_n'], data)})."
     ]
+
+
+def _few(counts: pd.Series[Any], data: dp.ProductData) -> str:
+    """Replicates behind the comparisons, in words; fewer than a verdict needs is said."""
+    low, high = int(counts.min()), int(counts.max())
+    told = replicated(high, data.replicate) if low == high else f"{low} to {replicated(high, data.replicate)}"
+    return told + (", too few for an interval" if low < MIN_REPLICATES else "")
 
 
 def whole_step(data: dp.ProductData) -> list[str]:
