@@ -245,7 +245,8 @@ def test_another_workload_is_not_mixed_in_and_uncommitted_code_is_told(written: 
         manifest=replace(manifest, workload={**manifest.workload, "parameters": {"batch": 32}}),
     )
     found = judge(INVESTIGATION, [written, other])
-    assert any("batch-32 was made with another workload" in text for text in found.warnings)
+    told = "batch-32 was made with other parameters of the workload (batch 32 against not told)"
+    assert any(told in text for text in found.warnings)
     dirty = {**manifest.environment, "code": {"commit": "1" * 40, "dirty": True}}
     found = judge(INVESTIGATION, [replace(written, manifest=replace(manifest, environment=dirty))])
     assert any("uncommitted changes" in text for text in found.warnings)

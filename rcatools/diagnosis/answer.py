@@ -172,8 +172,8 @@ def _foreseen(case: Case, item: HypothesisResult) -> list[str]:
     if fresh:
         made = " and ".join(f"{r.name} ({r.manifest.created_utc[:16].replace('T', ' ')} UTC)" for r in fresh)
         lines.append(
-            f"The predictions of '{item.title}' were written before {made} was recorded, after other recordings had "
-            f"been seen: {'it is' if len(fresh) == 1 else 'they are'} a test of them."
+            f"The predictions of '{item.title}' were written before {made} {'was' if len(fresh) == 1 else 'were'} recorded, and after "
+            f"other recordings had been seen: {'it is' if len(fresh) == 1 else 'they are'} a test of them."
         )
     if old:
         lines.append(

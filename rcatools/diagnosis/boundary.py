@@ -70,7 +70,7 @@ def _alone(
     if not kernels or cold or price <= 0:
         return []
     most = max(price, longer or price)
-    inside = [item for item in kernels if price / 2 <= item.delta_us <= most]
+    inside = [item for item in kernels if _reaches(item, price / 2, most)]
     outside = [item for item in kernels if item not in inside]
     text = (
         "A kernel is timed alone in a graph that launches nothing else, back to back, so each of its times holds a "
@@ -83,6 +83,12 @@ def _alone(
         )
         text += f"; not explained by it: {listed}"
     return [text]
+
+
+def _reaches(kernel: KernelResult, low: float, high: float) -> bool:
+    """Whether the interval of a kernel's difference, in microseconds, touches the range."""
+    bounds = [kernel.ratio if b is None else b for b in (kernel.ci_low, kernel.ci_high)]
+    return kernel.base_us * (bounds[0] - 1) <= high and kernel.base_us * (bounds[1] - 1) >= low
 
 
 def _durations(case: Case) -> list[str]:

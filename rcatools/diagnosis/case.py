@@ -399,9 +399,15 @@ def unlike(a: Recording, b: Recording) -> str:
     for key in ("backend", "name", "arch"):
         if a.manifest.device.get(key) != b.manifest.device.get(key):
             return f"on another device ({a.manifest.device.get('name')})"
-    for key in ("name", "parameters"):
-        if a.manifest.workload.get(key) != b.manifest.workload.get(key):
-            return f"with another workload (its {key} differ)"
+    if a.manifest.workload.get("name") != b.manifest.workload.get("name"):
+        return f"with another workload ({a.manifest.workload.get('name')})"
+    own, other = (r.manifest.workload.get("parameters") or {} for r in (a, b))
+    if own != other:
+        keys = [key for key in {**other, **own} if own.get(key) != other.get(key)]
+        told = ", ".join(
+            f"{key} {own.get(key, 'not told')} against {other.get(key, 'not told')}" for key in keys[:4]
+        )
+        return f"with other parameters of the workload ({told or 'not told'})"
     return ""
 
 

@@ -229,7 +229,9 @@ def reconciliations(case: Case, found: tuple[MechanismResult, ...]) -> tuple[Rec
         text = f"measured {units.duration_us(delta)} a step; gaps {units.duration_us(gaps)}, kernels "
         text += units.duration_us(kernels)
         text += (
-            f": {units.share(explained)} explained" if explained is not None else "; no difference to explain"
+            f"; the trace shows {units.share(explained)} of it"
+            if explained is not None
+            else "; no difference to explain"
         )
         results.append(
             Reconciliation(item.arm, delta, gaps, kernels, explained, delta - gaps - kernels, text)

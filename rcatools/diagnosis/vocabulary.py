@@ -214,14 +214,16 @@ class LedgerFigure(Check, frozen=True, kw_only=True, tag="ledger"):
     """A fact of the runs (bytes, addresses, counts; see the recording's schema), in every block.
 
     Against another arm: compared block by block, ``modulo`` first where given, differences up to ``tolerance``
-    count as equal. With ``bytes``: the arm's own figure against that number. ``unit`` and ``label``: of the figure,
-    for people.
+    count as equal. Blocks in which the equal arms (baseline and repeat) differ are left out: there the figure
+    varies by itself. With ``bytes``: the arm's own figure against that number. ``unit`` and ``label``: of the figure, for
+    people.
     """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "more": "larger in at least nine of ten blocks and smaller in none",
         "less": "smaller in at least nine of ten blocks and larger in none",
         "equal": "equal in at least nine of ten blocks",
+        "changes": "an address that differs in at least half of the blocks, up or down",
         "varies": "none of these; equal arms may vary as much",
         "matches": "equals ``bytes`` in every run",
         "differs": "never equals ``bytes``",

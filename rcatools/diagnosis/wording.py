@@ -26,6 +26,7 @@ OUTCOME_TEXT = {
     "one_mode": "one level",
     "two_modes": "two levels",
     "not_explained": "not explained",
+    "changes": "changes in most blocks",
     "several": "several owners",
     "unknown": "no nameable owner",
     "gone": "no such block",
