@@ -142,7 +142,15 @@ def evidence(value: float, arms: tuple[str, str] = ("packed_cached", "reference"
 def observation(name: str, value: float | None = None) -> dict[str, Any]:
     outcome, observed = ("faster", f"faster: {value}") if value else (None, "not tested")
     seen = evidence(value) if value else []
-    return {"id": name, "text": f"text of {name}", "outcome": outcome, "observed": observed, "evidence": seen}
+    return {
+        "id": name,
+        "text": f"text of {name}",
+        "outcome": outcome,
+        "definite": value is not None,
+        "reason": "",
+        "observed": observed,
+        "evidence": seen,
+    }
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -242,8 +250,21 @@ def test_findings_of_the_review_are_told_with_form_and_device(graphs: GraphHazar
 
 def test_costs_name_what_was_not_measured(graphs: GraphHazards) -> None:
     text = said(None, graphs)
-    assert "text of copy: faster: 0.99; text of graph_copy: not measured" in text
-    assert "text of safe_by_digest: faster: 1.08" in text
+    assert (
+        "Only the column copied, between ranks: faster, -1.0 % [-2.0 %, +0.0 %], 12 blocks, a processor; "
+        in text
+    )
+    assert "in a graph, one rank: not measured." in text
+    graph = observation("graph_copy", 0.96) | {
+        "evidence": evidence(0.96, ("packed_cached_column", "packed_cached"))
+    }
+    kept = [item for item in document()["observations"] if item["id"] != "graph_copy"]
+    told = said(None, graphs, observations=[*kept, graph])
+    assert (
+        "in a graph, one rank: faster, -4.0 % [-5.0 %, -3.0 %], 12 blocks, a processor (1 row -4.0 %)."
+        in told
+    )
+    assert "between ranks: faster, +8.0 % [+6.9 %, +9.1 %], 12 blocks, a processor" in text
 
 
 def test_graphs_are_told_with_device_ranks_and_processes(
@@ -257,9 +278,14 @@ def test_graphs_are_told_with_device_ranks_and_processes(
     )
     assert "Without transport" not in text  # none of those checks has evidence here
     seen = [*document()["observations"], observation("eager_readback", 1.33)]
-    assert "Without transport, on a GPU: text of eager_readback: faster: 1.33" in said(
-        product, graphs, observations=seen
-    )
+    told = said(product, graphs, observations=seen)
+    assert "8 rows: two checks read back on the host, launched eagerly: faster, +33.0 %" in told
+    undecided = observation("eager_readback", 1.33) | {
+        "definite": False,
+        "reason": "equal arms differ as much",
+    }
+    told = said(product, graphs, observations=[*document()["observations"], undecided])
+    assert "launched eagerly: faster (equal arms differ as much), +33.0 %" in told
 
 
 def test_tiles_are_told_over_all_rows_with_device_and_replicates(product: dp.ProductData) -> None:

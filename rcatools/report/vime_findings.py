@@ -14,10 +14,10 @@ import pandas as pd
 from rcatools import units
 from rcatools.diagnosis import decode_product as dp
 from rcatools.diagnosis.graph_hazards import GraphHazards, load_graph_hazards
-from rcatools.diagnosis.wording import counted
+from rcatools.diagnosis.wording import counted, replicated
 from rcatools.errors import InputError
 from rcatools.recording import open_recording
-from rcatools.report import vime_tiles
+from rcatools.report import vime_tiles, words
 from rcatools.report.figures import records
 from rcatools.report.locate import embedded_recordings, investigation_folder, recording_folder
 
@@ -31,18 +31,36 @@ LADDER = (
     ("buffers", "message buffers kept instead of made anew"),
 )
 # The four findings of the review of RL-Kernel#403: demonstrations that speak about each, and checks of the fix's price.
-REVIEW = {
-    "The whole message is copied to pick one column": ((), ("copy", "graph_copy")),
+BETWEEN, IN_A_GRAPH = "between ranks", "in a graph, one rank"
+REVIEW: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
+    "The whole message is copied to pick one column": (
+        (),
+        (("copy", f"only the column copied, {BETWEEN}"), ("graph_copy", IN_A_GRAPH)),
+    ),
     "Shared buffers are overwritten by concurrent calls, or freed under a captured graph": (
         ("shared_buffer", "shared_by_streams", "evicted_buffer"),
-        ("owned", "graph_owned"),
+        (("owned", f"owned buffers, {BETWEEN}"), ("graph_owned", IN_A_GRAPH)),
     ),
     "A rank-local cache lets one rank skip a collective": (
         ("rank_skips_then_gather", "rank_skips_then_barrier"),
-        ("safe_by_digest", "graph_digest", "safe_by_agreement"),
+        (
+            ("safe_by_digest", f"digest carried in the message and owned buffers, {BETWEEN}"),
+            ("graph_digest", IN_A_GRAPH),
+            ("safe_by_agreement", f"all ranks asked before each skip and owned buffers, {BETWEEN}"),
+        ),
     ),
-    "A key from the group's id fits a later group": (("reused_group_id",), ("keyed", "graph_keyed")),
+    "A key from the group's id fits a later group": (
+        ("reused_group_id",),
+        (("keyed", f"members and epoch as key, {BETWEEN}"), ("graph_keyed", IN_A_GRAPH)),
+    ),
 }
+ON_THE_CARD = (
+    ("eager_exchange", "published form against the one before, launched eagerly"),
+    ("eager_pickled", "agreement by a tensor instead of pickled objects, launched eagerly"),
+    ("eager_readback", "two checks read back on the host, launched eagerly"),
+    ("graph_split", "one message in three gathers, in a graph"),
+    ("graph_preflight", "agreement kept instead of gathered, in a graph"),
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,7 @@ def questions(document: Mapping[str, Any], extras: Extras) -> list[dict[str, Any
         "What do the published tile configurations do, and why?": vime_tiles.sentences(extras.product),
         "What cannot be known from the public record?": unknowable(document),
         "Which of the four review findings are real?": review(extras),
-        "What does each cost to fix?": safety(document),
+        "What does each cost to fix?": safety(document, extras.graphs),
     }
     return [{"question": question, "sentences": sentences} for question, sentences in asked.items()]
 
@@ -217,17 +235,30 @@ def _captured(graphs: GraphHazards) -> list[str]:
 
 def _on_the_card(document: Mapping[str, Any]) -> list[str]:
     """What the forms take away where no transport is in it: launches, copies and host work of one rank."""
-    told = [
-        f"{item['text']}: {item['observed']}"
-        for name in ("eager_exchange", "eager_pickled", "eager_readback", "graph_split", "graph_preflight")
-        if (item := _observation(document, name)) and item["evidence"]
-    ]
+    told = [text for name, label in ON_THE_CARD if (text := _told(document, name, label, silent=True))]
     if not told:
         return []
     return [
-        f"Without transport, on a GPU: {'; '.join(told)}. The readback stands for two checks on the host that code before "
-        "the pull request made in each call and that it moved to the device."
+        f"Without transport, one rank, 8 rows: {'; '.join(told)}. Code before the pull request read two checks back in "
+        "each call; it moved them to the device."
     ]
+
+
+def _told(document: Mapping[str, Any], name: str, label: str, *, silent: bool = False) -> str:
+    """A comparison in short: what, verdict, estimate, replicates, device; ``silent``: nothing where not measured."""
+    item = _observation(document, name)
+    if item is None or not item["evidence"]:
+        return "" if silent or item is None else f"{label}: not measured"
+    e = item["evidence"][0]
+    text = f"{label}: {item['outcome'] or 'too few for a verdict'}"
+    if item["outcome"] and not item["definite"] and item["reason"]:
+        text += f" ({item['reason']})"
+    figures = [
+        units.estimate(e["value"], e["ci_low"], e["ci_high"]),
+        replicated(int(e["n"]), str(e.get("replicate", "block"))),
+        str(e.get("device", "")),
+    ]
+    return f"{text}, {', '.join(part for part in figures if part)}"
 
 
 def _against_products(extras: Extras) -> list[str]:
@@ -317,20 +348,40 @@ def review(extras: Extras) -> list[str]:
     return found
 
 
-def safety(document: Mapping[str, Any]) -> list[str]:
-    """What closing each finding costs, by itself where an arm does only that."""
+def safety(document: Mapping[str, Any], graphs: GraphHazards | None) -> list[str]:
+    """What closing each finding costs: time of the safe form against the form with the hazard."""
     found = []
     for finding, (_, prices) in REVIEW.items():
-        items = [_observation(document, name) for name in prices]
         told = [
-            f"{item['text']}: {item['observed'] if item['outcome'] or item['evidence'] else 'not measured'}"
-            for item in items
-            if item
+            text + _other_rows(document, name, graphs)
+            for name, label in prices
+            if (text := _told(document, name, label))
         ]
         if told:
-            found.append(f"{finding}. {'; '.join(told)}.")
+            found.append(f"{finding}. {words.capital('; '.join(told))}.")
+    same = _other_rows(document, "graph_keyed", graphs)
+    if same:
+        found.append(
+            "In a graph the row count is 8 where no other is named. The new key changes nothing that a graph replays, so what "
+            f"it differs by{same} is chance, and so may be anything of that size."
+        )
     found.append(
         "A digest carried in the message closes the last two findings together: no cache is left that a rank could hit "
         "alone or by an old id."
     )
     return found
+
+
+def _other_rows(document: Mapping[str, Any], name: str, graphs: GraphHazards | None) -> str:
+    """The same comparison at the other row counts that were timed in a graph: medians over processes."""
+    item = _observation(document, name)
+    if graphs is None or not name.startswith("graph_") or item is None or not item["evidence"]:
+        return ""
+    arm, against = item["evidence"][0]["arms"]
+    told = []
+    for rows in sorted(set(graphs.times["rows"]) - {8}):
+        time = _medians(graphs, int(rows))
+        if {("graph", arm), ("graph", against)} <= set(time):
+            change = units.change(time["graph", arm] / time["graph", against])
+            told.append(f"{counted(int(rows), 'row')} {change}")
+    return f" ({', '.join(told)})" if told else ""
