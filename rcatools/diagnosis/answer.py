@@ -24,6 +24,7 @@ from rcatools.stats.detection import blocks_needed
 from rcatools.stats.records import Reason, Verdict
 
 MAIN_GROUP = "cause"
+FEW = 2  # predictions whose figures are told instead of counted
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -124,12 +125,14 @@ def details(
 
 
 def _held(item: HypothesisResult, observed: Mapping[str, Observation]) -> str:
-    """The figures of its only prediction, or how many of its predictions hold."""
+    """The figures of its predictions where they are few, or how many hold, with the devices they were seen on."""
     tested = [p for p in item.predictions if p.holds is not None]
-    if len(tested) == 1:
-        return figures(observed[tested[0].observation])
+    if len(tested) <= FEW:
+        return "; ".join(figures(observed[p.observation]) for p in tested)
     held = sum(1 for p in tested if p.holds)
-    return f"{held} of {counted(len(tested), 'tested prediction')} {'holds' if held == 1 else 'hold'}"
+    devices = dict.fromkeys(e.device for p in tested for e in p.places if e.device)
+    text = f"{held} of {counted(len(tested), 'tested prediction')} {'holds' if held == 1 else 'hold'}"
+    return ", ".join([text, *devices])
 
 
 def not_judged(case: Case) -> list[str]:
