@@ -15,7 +15,7 @@ from rcatools.diagnosis.records import (
     PlantResult,
     Status,
 )
-from rcatools.diagnosis.remarks import remarks
+from rcatools.diagnosis.remarks import filled, remarks
 from rcatools.diagnosis.rows import timed_arms
 from rcatools.diagnosis.wording import counted, reasons
 from rcatools.stats.decide import MIN_REPLICATES
@@ -25,13 +25,18 @@ from rcatools.stats.records import Reason, Verdict
 MAIN_GROUP = "cause"
 
 
-def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[HypothesisResult]) -> str:
+def answer(
+    case: Case,
+    effect: ArmEstimate | None,
+    hypotheses: Sequence[HypothesisResult],
+    observed: Mapping[str, Observation],
+) -> str:
     """What stands on this device, in one sentence."""
     if case.primary is None and not set(case.tables) - {case.spec.published}:
         return "Nothing was measured: no recording and no table was given."
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
     stands = next((item for item in causes if item.status is Status.SUPPORTED), None)
-    cause = _stands(case, stands.id) if stands else ""
+    cause = _stands(case, stands.id, observed) if stands else ""
     if effect is None:
         if case.primary is None:
             return cause[:1].upper() + cause[1:] + "." if cause else "The tables given settle no cause."
@@ -59,8 +64,9 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
     return f"{head}; {cause}." if stands else f"{head}."
 
 
-def _stands(case: Case, name: str) -> str:
-    return next(item.stands for item in case.spec.hypotheses if item.id == name)
+def _stands(case: Case, name: str, observed: Mapping[str, Observation]) -> str:
+    text = next(item.stands for item in case.spec.hypotheses if item.id == name)
+    return filled(text, observed)
 
 
 def _is_null(case: Case, name: str) -> bool:
@@ -89,7 +95,7 @@ def details(
     lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            lines.append(f"{_sentence(_stands(case, item.id))} ({_held(item)}).")
+            lines.append(f"{_sentence(_stands(case, item.id, observed))} ({_held(item)}).")
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     for item in causes:
         if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import words
+from rcatools.report import present, words
 from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
 
@@ -136,18 +136,8 @@ def allocator(document: Document, measured: Measured) -> list[str]:
 
 def compare_fixes(document: Document, _: Measured) -> list[str]:
     """Which variants work."""
-    works = [item for item in document["fixes"] if item["verdict"] in {"equivalent", "faster"}]
-    fails = [item for item in document["fixes"] if item["verdict"] == "slower"]
     unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
-    sentences = []
-    if works:
-        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in works)
-        sentences.append(f"Back at the baseline: {listed}.")
-    else:
-        sentences.append("No variant is shown to be back at the baseline.")
-    if fails:
-        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in fails)
-        sentences.append(f"Still slower than the baseline: {listed}.")
+    sentences = [f"{words.capital(text)}." for text in present.fixes_that_work(document) if text]
     if unclear:
         sentences.append(f"Undecided: {', '.join(item['arm'] for item in unclear)}.")
     wrong = [item["arm"] for item in document["fixes"] if item["correct"] is False]

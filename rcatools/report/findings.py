@@ -90,7 +90,8 @@ def _head(document: Document) -> str:
             f"- **Effect:** {md_code(effect['arm'])} against {md_code(effect['against'])}: "
             f"{md(words.effect(effect))} in time, {wording.counted(effect['n'], 'block')}, "
             f"{md(words.verdict(effect['verdict']))}",
-            f"- **Detection limit:** {md(words.detection(effect['mde']))}",
+            f"- **Detection limit:** {md(words.detection(effect['mde']))} (the smallest change that would have been seen "
+            "with 80 % power)",
         ]
     noise = document["noise"]
     if noise:
@@ -102,6 +103,9 @@ def _head(document: Document) -> str:
         if not document["sensitive"]:
             said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
+    if document["fixes"]:
+        works, fails = present.fixes_that_work(document)
+        lines.append(f"- **Fix variants:** {md('; '.join(text for text in (works, fails) if text))}")
     device = document["environment"].get("device")
     if device:
         lines.append(f"- **Measured on:** {md(device)}")

@@ -231,6 +231,19 @@ def _mark(holds: bool | None) -> Cell:
     return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
 
 
+def fixes_that_work(document: Document) -> tuple[str, str]:
+    """Which variants are back at the baseline, and which are still slower, each as a clause; the suspect is none."""
+    variants = [item for item in document["fixes"] if item["role"] != "suspect"]
+    works = [item for item in variants if item["verdict"] in {"equivalent", "faster"}]
+    fails = [item for item in variants if item["verdict"] == "slower"]
+
+    def listed(items: list[Mapping[str, Any]]) -> str:
+        return ", ".join(f"{item['arm']} ({words.effect(item)})" for item in items)
+
+    first = f"back at the baseline: {listed(works)}" if works else "none is shown to be back at the baseline"
+    return first if variants else "", f"still slower: {listed(fails)}" if fails else ""
+
+
 def fixes(document: Document, *, bars: bool = False) -> Table:
     """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too."""
     scale = max((abs(item["ratio"] - 1) for item in document["fixes"] if item["ratio"]), default=0.0)
