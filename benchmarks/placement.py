@@ -3,7 +3,7 @@
     python benchmarks/placement.py --out FOLDER [--fraction 0.5]
 
 Fills a share of the GPU's memory with random values and runs the probes of rcatools/workload/placement.py over it.
-Writes placement.json. Needs a GPU with Triton; not run so far.
+Writes placement.json. Needs a GPU with Triton. An earlier form ran on an H200, this one was not run on a card.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
         correlation = "n/a" if table["correlation"] is None else f"{table['correlation']:+.2f}"
         print(
             f"windows of {table['window_bytes'] / 2**20:.0f} MiB: spread {100 * table['spread']:.2f} %, "
-            f"passes correlate {correlation}"
+            f"passes correlate {correlation}, {table['host_bound']} passes bound by the host"
         )
     offsets = placement.offsets(torch, buffer)
     print(

@@ -1,7 +1,8 @@
 """As much of torch.cuda as the cliff's curves use, on a modelled device whose answer is known.
 
 The model: a process has ``PLACES``; each stream that runs anything takes one on its first use; once all are taken,
-every kernel of a replayed graph costs ``HIGH`` instead of ``LOW``. A capture records and runs nothing.
+every kernel of a replayed graph costs ``HIGH`` instead of ``LOW``. A capture records and runs nothing. With
+``LAUNCHES_COUNT`` each launch on any but the first stream takes a place.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 PLACES, LOW, HIGH = 6, 0.967, 1.143
+LAUNCHES_COUNT = False
 
 bfloat16 = "bfloat16"
 
@@ -19,7 +21,7 @@ class State:
     """The modelled process."""
 
     def __init__(self) -> None:
-        self.used: set[int] = set()
+        self.used: dict[object, None] = {}
         self.current: Stream | None = None
         self.capturing: CUDAGraph | None = None
         self.now_us = 0.0
@@ -28,8 +30,10 @@ class State:
         """One kernel or copy on a stream."""
         if self.capturing is not None:
             self.capturing.kernels += 1
+        elif LAUNCHES_COUNT and self.used and id(stream) not in list(self.used)[:1]:
+            self.used[object()] = None
         else:
-            self.used.add(id(stream))
+            self.used[id(stream)] = None
 
 
 class Stream:
@@ -82,7 +86,7 @@ class CUDAGraph:
     def replay(self) -> None:
         """Take the time that the process's state asks for."""
         state.now_us += self.kernels * (HIGH if len(state.used) > PLACES else LOW)
-        state.used.add(id(cuda.current_stream()))
+        state.used.setdefault(id(cuda.current_stream()))
 
 
 class Tensor:

@@ -139,9 +139,11 @@ def test_streams_on_a_machine_without_a_gpu_says_so(
 def test_streams_from_the_embedded_recording(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--streams", "--recording", "capture-stream-h200-rivals", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["streams"]
-    assert (found["safe"], found["stepped"]) == (4, 8)
+    assert (found["safe"], found["stepped"]) == (4, 6)
     assert found["low_us"] == pytest.approx(0.967, abs=0.003)
-    assert found["high_us"] == pytest.approx(1.143, abs=0.003)
+    assert found["high_us"] == pytest.approx(1.145, abs=0.003)
+    assert found["one_stream"]["launches"] == 40
+    assert found["one_stream"]["reached"] is True
     low, high = found["cost_ci"]
     assert low < found["cost_us"] < high
     assert main(["doctor", "--streams", "--recording", "capture-stream-h200-rivals"]) == 0

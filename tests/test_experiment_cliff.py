@@ -140,8 +140,24 @@ def test_measured_limit_is_told_with_its_safe_count() -> None:
     assert (limit.safe, limit.stepped) == (fake_gpu.PLACES - 1, fake_gpu.PLACES)
     assert limit.cost_us == pytest.approx(fake_gpu.HIGH - fake_gpu.LOW)
     said = streams.sentences(limit)
-    assert "up to 5 further streams that have run a kernel, and from 6 on 1.143 us" in said[0]
-    assert "176 us" in said[1]
+    assert "up to 5 further streams that ran one kernel each, and from 6 on 1.143 us" in said[0]
+    # The model counts streams, not launches: 40 launches on one take one place.
+    assert limit.one_stream["reached"] is False
+    assert limit.one_stream["us"] == pytest.approx(fake_gpu.LOW)
+    assert "does not reach the high price" in said[1]
+    assert "176 us" in said[2]
+
+
+def test_a_device_on_which_launches_count_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_gpu, "LAUNCHES_COUNT", True)
+    limit = streams.measure_limit(fake_gpu, "Model", lambda row: None)
+    assert (limit.safe, limit.stepped) == (fake_gpu.PLACES - 1, fake_gpu.PLACES)
+    assert limit.one_stream["reached"] is True
+    assert limit.one_stream["us"] == pytest.approx(fake_gpu.HIGH)
+    assert "launches count and not streams alone" in streams.sentences(limit)[1]
+    for launches in (4, 8):
+        curve = cliff.measure(fake_gpu, Condition(act=f"add{launches}"), timeout_s=20.0)
+        assert find_step(curve).at == (fake_gpu.PLACES - launches if launches < fake_gpu.PLACES else None)
 
 
 def test_the_benchmark_sums_up_every_condition_against_its_own_reference() -> None:
@@ -181,7 +197,10 @@ def test_recorded_limit_is_that_of_the_raw_table() -> None:
     assert limit.low_us == pytest.approx(
         values[["off", "off_again", "streams_2", "streams_4"]].stack().mean(), rel=2e-3
     )
-    assert limit.high_us == pytest.approx(values[["streams_8", "streams_16"]].stack().mean(), rel=1e-6)
+    high = values[["streams_6", "streams_8", "streams_16"]].stack().mean()
+    assert limit.high_us == pytest.approx(high, rel=1e-6)
+    assert limit.one_stream["us"] == pytest.approx(values["launches_40"].median(), rel=1e-6)
+    assert limit.one_stream["processes"] == len(values["launches_40"])
     assert json.dumps(limit.as_dict(), allow_nan=False)
 
 

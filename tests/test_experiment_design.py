@@ -201,6 +201,12 @@ def test_budget_ends_between_blocks_and_the_counts_say_how_many(tmp_path: Path) 
     assert counts["blocks_whole"] == counts["blocks_begun"] == counts["blocks_good"] == counts["ok"] / 2
 
 
+def test_the_first_block_is_measured_whatever_the_budget(tmp_path: Path) -> None:
+    manifest = make(drill(blocks=50), tmp_path / "r", budget_s=1e-9)
+    assert manifest["stopped_by"] == "budget"
+    assert manifest["counts"]["blocks_whole"] == 1
+
+
 def test_pilot_tells_the_blocks_that_statsmodels_would_ask_for(tmp_path: Path) -> None:
     from statsmodels.stats.power import TTestPower
 

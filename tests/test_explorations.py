@@ -59,3 +59,29 @@ def test_a_process_that_has_stepped_stays_so() -> None:
         curve = row["us_per_kernel_after_1_to_20_streams"]
         for later in ("first_graph_again", "after_half_a_second_idle", "replayed_on_a_further_stream"):
             assert row[later] == pytest.approx(curve[-1], rel=0.03)
+
+
+def test_launches_count_and_not_streams() -> None:
+    table = {row["condition"]: row for row in json.loads((FOLDER / "summary.json").read_text())["conditions"]}
+    curves = rows("curves.jsonl")
+    assert len(curves) == 3 * len(table)
+    for row in table.values():  # every process of a condition steps at the same place, by the same price
+        mine = [find_step(c["curve"]) for c in curves if c["condition"] == row["condition"]]
+        assert {step.at for step in mine} == {row["at_low"]} == {row["at_high"]}
+        assert all(step.high - step.low == pytest.approx(0.178, abs=0.003) for step in mine)
+    assert (table["none"]["at_low"], table["none"]["low_us"]) == (9, pytest.approx(0.929, abs=0.002))
+    used = {name: row["places_used"] for name, row in table.items()}
+    assert used["add4"] == used["add+add+add+add"] == 4
+    assert {used[name] for name in ("add8", "add16", "add40", "add80", "add40_waited")} == {8}
+    assert {used[name] for name in ("product", "norm", "sum", "high", "legacy", "add late")} == {1}
+    assert {used[name] for name in ("copy", "event", "wait", "unused", "none capture:fresh")} == {0}
+    assert used["capture"] == 2
+    warm = " warm:linear_bias warm:product warm:norm"
+    assert table["none" + warm]["at_low"] == 10
+    assert used["linear_bias40" + warm] == 4
+    settings = (
+        "CUDA_DEVICE_MAX_CONNECTIONS=1",
+        "CUDA_DEVICE_MAX_CONNECTIONS=32",
+        "CUDA_MODULE_LOADING=EAGER",
+    )
+    assert {used[f"none {name}"] for name in settings} == {0}

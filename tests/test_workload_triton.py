@@ -94,6 +94,23 @@ def test_a_step_of_triton_kernels_agrees_with_float64(which: str, interpreted: d
 @pytest.mark.torch
 def test_probe_kernels_compute_what_they_read(interpreted: dict[str, Any]) -> None:
     assert interpreted["chase"] is True
+
+
+@needs_triton
+def test_what_the_compiler_hashes_is_computed_once_before_a_fork() -> None:
+    from triton.runtime import cache
+
+    from rcatools.workload import triton_kernels
+
+    triton_kernels.warm()
+    misses = cache.triton_key.cache_info().misses
+    cache.triton_key()
+    assert cache.triton_key.cache_info().misses == misses == 1
+    assert all(kernel.hash is not None for kernel, _, _ in triton_kernels.OFFLINE.values())
+
+
+@pytest.mark.torch
+def test_probe_kernels_sum_what_they_read(interpreted: dict[str, Any]) -> None:
     assert max(interpreted["sums"]) < 1e-3
 
 
@@ -115,10 +132,23 @@ def test_windows_cover_the_buffer_without_overlap() -> None:
         placement.window_starts(100, 101)
 
 
+@pytest.mark.parametrize("size", [2**20, 256 * 2**20, 2**30, 3 * 2**29])
+def test_two_streams_never_overlap_and_stay_in_the_buffer(size: int) -> None:
+    total = 5 * 2**30
+    found = placement.distances(size, total)
+    assert all(distance >= size and distance + size <= total for distance in found)
+    whole = found[0]
+    assert whole % 2**30 == 0
+    assert [distance - whole for distance in found] == list(placement.OFFSETS)
+    assert placement.distances(size, size) == []
+
+
 def test_position_effect_tells_places_from_noise() -> None:
     rng = np.random.default_rng(0)
     place = rng.normal(4000, 40, 125)
     noisy = [place + rng.normal(0, 4, 125) for _ in range(2)]
     assert placement.position_effect(noisy)["correlation"] > 0.9
+    steady = [place + rng.normal(0, 40, 125) for _ in range(8)]  # as much noise as place, over eight passes
+    assert placement.position_effect(steady)["correlation"] > 0.6
     assert abs(placement.position_effect(rng.normal(4000, 40, (2, 125)))["correlation"]) < 0.3
     assert placement.position_effect([[1.0] * 5] * 2) == {"spread": 0.0, "correlation": None}

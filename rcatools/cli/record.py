@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda", "rocm"])
     parser.add_argument("--arms", help="comma-separated names; the baseline is always added")
     parser.add_argument("--blocks", type=int, help="number of blocks (default: the investigation's)")
-    parser.add_argument("--budget-s", type=float, help="begin no further block after this many seconds")
+    parser.add_argument(
+        "--budget-s", type=float, help="begin no further block after this many seconds (one is always made)"
+    )
     parser.add_argument("--isolation", default="fork", choices=["fork", "spawn"])
     parser.add_argument("--seed", type=int, default=1, help="of the schedule")
     parser.add_argument("--resume", action="store_true", help="continue a recording that was interrupted")

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget-s",
         type=float,
-        help="with --live: begin no further block after this many seconds (default: 45 on a CPU, 900 on a GPU)",
+        help="with --live: begin no further block after this many seconds, one is always made (default: 45 on a CPU, 900 on a GPU)",
     )
     parser.add_argument("--workers", type=int, help="notebooks at a time (default: one per core)")
     parser.add_argument("--fail-on", choices=VERDICTS, help="exit with 1 where the suspect's verdict is this")

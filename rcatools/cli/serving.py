@@ -73,7 +73,9 @@ def _record_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout-s", type=float, default=1800, help="end a benchmark without a result by then"
     )
-    parser.add_argument("--budget-s", type=float, help="begin no further block after this many seconds")
+    parser.add_argument(
+        "--budget-s", type=float, help="begin no further block after this many seconds (one is always made)"
+    )
     parser.add_argument(
         "--snapshots", action="store_true", help="one more run per arm, with allocator snapshots"
     )

@@ -49,6 +49,7 @@ def timed_run(
     warmed, flat = watch.warm_up(scenario.replay, repeats=1, agree=lambda flag: group.all_agree(torch, flag))
     apart = {"start_s": started - begun, "warmup_s": time.perf_counter() - started}
     readings = [monitor.read()]
+    timing = time.perf_counter()
     hold_wait(scenario)
     if arm.capture == "eager" and scenario.on_gpu:
         values = eager_samples(torch, scenario, config)
@@ -61,8 +62,12 @@ def timed_run(
     samples = {"step_us": values}
     if scenario.on_gpu:
         samples["boundary_us"] = boundary_samples(scenario, watch)
+    checking = time.perf_counter()
     facts |= output_facts(scenario)
+    isolating = time.perf_counter()
     kernels = kernel_samples(scenario, watch)
+    facts |= {"timing_s": checking - timing, "check_s": isolating - checking}
+    facts["kernels_s"] = time.perf_counter() - isolating
     return {"samples": samples, "kernels": kernels, "facts": facts | scenario.facts}
 
 

@@ -38,7 +38,7 @@ class Options:
         device: "auto", "cuda", "rocm" or "cpu".
         arms: names, or None for all that exist on the backend.
         blocks: number of blocks, or None for the plan's.
-        budget_s: no block is begun after this time, or None.
+        budget_s: no block but the first is begun after this time, or None.
         isolation: "fork" or "spawn".
         seed: of the schedule.
         resume: continue what is there.

@@ -100,7 +100,8 @@ def _measure(prepared: Prepared, options: Options, progress: Progress) -> str:
                 return "all_failed"
         if run.run in done:
             continue
-        if opens_block and options.budget_s is not None and time.monotonic() - begun >= options.budget_s:
+        past = options.budget_s is not None and time.monotonic() - begun >= options.budget_s
+        if opens_block and run.block > 0 and past:
             return "budget"
         work = task(run, prepared.arms[run.arm], manifest, options.out)
         part = run_worker(work, timeout_s=options.timeout_s)
@@ -198,7 +199,7 @@ def warm_parent(isolation: str) -> None:
         )
     importlib.import_module("rcatools.experiment.decode")
     with contextlib.suppress(ImportError):
-        importlib.import_module("rcatools.workload.triton_kernels")
+        importlib.import_module("rcatools.workload.triton_kernels").warm()
 
 
 def _finish(prepared: Prepared, folder: Path, stopped_by: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Options:
         workload: what every run does.
         arms: names, or None for all that exist on the device.
         blocks: number of blocks, or None for the plan's.
-        budget_s: no block is begun after this time, or None.
+        budget_s: no block but the first is begun after this time, or None.
         seed: of the schedule.
         resume: continue what is there.
         limits: time limits.
@@ -243,7 +243,7 @@ def _finished(folder: Path) -> set[str]:
 
 
 def _over_budget(run: Run, options: Options, elapsed_s: float) -> bool:
-    first_of_a_block = run.block >= 0 and run.order == 0
+    first_of_a_block = run.block > 0 and run.order == 0
     return options.budget_s is not None and first_of_a_block and elapsed_s >= options.budget_s
 
 

@@ -33,12 +33,15 @@ def pair_read_kernel(x_ptr, y_ptr, out_ptr, per_program, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def chase_kernel(next_ptr, out_ptr, steps):
-    """Follow a chain of indices; each read needs the one before."""
-    at = tl.zeros((), tl.int64)
+def chase_kernel(next_ptr, at_ptr, steps):
+    """Follow a chain of indices from the place that ``at_ptr`` holds, and leave the last one there.
+
+    Each read needs the one before; the next launch goes on where this one ended.
+    """
+    at = tl.load(at_ptr)
     for _ in range(0, steps):
         at = tl.load(next_ptr + at)
-    tl.store(out_ptr, at)
+    tl.store(at_ptr, at)
 
 
 # Signatures for compiling without a device, as in triton_kernels.OFFLINE.
@@ -53,5 +56,5 @@ OFFLINE: dict[str, tuple[Any, dict[str, str], dict[str, int]]] = {
         {"x_ptr": "*fp32", "y_ptr": "*fp32", "out_ptr": "*fp32", "per_program": "i32"},
         {"BLOCK": 1024},
     ),
-    "chase": (chase_kernel, {"next_ptr": "*i64", "out_ptr": "*i64", "steps": "i32"}, {}),
+    "chase": (chase_kernel, {"next_ptr": "*i64", "at_ptr": "*i64", "steps": "i32"}, {}),
 }

@@ -5,6 +5,7 @@ Compiled offline for gfx942 and gfx950 by the tests; not run on ROCm.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import triton
@@ -172,6 +173,20 @@ def reduce_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 def power_of_two(value: int) -> int:
     """The smallest power of two that is not below the value."""
     return int(triton.next_power_of_2(value))
+
+
+def warm() -> None:
+    """Compute what Triton hashes before it can look into its own cache, once, so that forked processes inherit it.
+
+    That is a read of the whole compiler library (Triton 3.6: some 0.3 s in each process) and of the kernels' sources.
+    Touches no device. Does nothing where this Triton keeps these keys elsewhere.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        from triton.runtime.cache import triton_key
+
+        triton_key()
+    for kernel, _, _ in OFFLINE.values():
+        getattr(kernel, "cache_key", None)
 
 
 # Signatures for compiling without a device: kernel, types of run-time arguments, constants.
