@@ -24,6 +24,11 @@ AXE = Path(
 )
 
 
+# Texts of rows shown as blocks that have less than half of the row's width.
+SQUEEZED = (
+    "[...document.querySelectorAll('table.stacked .in')].filter(t => t.offsetParent && t.textContent.length > 30 && "
+    "t.offsetWidth < t.closest('tr').clientWidth / 2).map(t => t.textContent.slice(0, 60))"
+)
 # Rows shown as blocks whose texts still need sideways scrolling.
 CUT = (
     "[...document.querySelectorAll('table.stacked')].filter(t => t.offsetParent && t.parentElement.scrollWidth > "
@@ -70,6 +75,7 @@ def seen(files: dict[str, Path]) -> dict[str, Any]:
                 "charts": await view.evaluate("document.querySelectorAll('[data-chart]').length"),
                 "scroll": await view.evaluate("document.documentElement.scrollWidth"),
                 "cut": await view.evaluate(CUT),
+                "squeezed": await view.evaluate(SQUEEZED),
                 "ink": await view.evaluate("getComputedStyle(document.body).color"),
                 "text": await view.evaluate("document.body.innerText.length"),
                 "dialogs": await view.evaluate("String(window.hacked || '')"),
@@ -127,6 +133,7 @@ def test_the_page_never_scrolls_sideways(seen: dict[str, Any], name: str, width:
 
 def test_no_column_of_long_text_is_cut_on_a_narrow_screen(seen: dict[str, Any]) -> None:
     assert seen["narrow"]["cut"] == []
+    assert seen["narrow"]["squeezed"] == []
 
 
 def test_dark_mode_changes_the_ink(seen: dict[str, Any]) -> None:

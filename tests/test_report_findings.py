@@ -199,3 +199,10 @@ def test_counts_agree_with_their_nouns() -> None:
     assert "1 further prediction fails" in findings.render(document)
     hypothesis["predictions"].append(dict(failing, text="thing 5"))
     assert "2 further predictions fail" in findings.render(document)
+
+
+def test_a_question_is_followed_by_what_it_needs() -> None:
+    document = sample_document()
+    document["open"] = [{"text": "Is it so there?", "run": "rcatools doctor", "needs": "an AMD card"}]
+    part = findings.render(document).partition("### Not tested")[2]
+    assert "- Is it so there? Needs an AMD card.\n\n  ```sh\n  rcatools doctor\n  ```" in part

@@ -261,10 +261,10 @@ def test_long_texts_are_in_rows_that_a_narrow_screen_shows_as_blocks(outline: Ou
 
 def test_remarks_are_shown_whole_and_the_rest_behind_a_count() -> None:
     document = sample_document()
-    document["details"] = [f"Remark {k} " + "word " * 60 for k in range(11)]
+    document["details"] = [f"Remark {k} " + "word " * 60 for k in range(15)]
     rendered = page.render(document, measured(), FACTS)
     banner = rendered.partition('id="verdict"')[2].partition("</section>")[0]
-    assert banner.count("Remark ") == 11
+    assert banner.count("Remark ") == 15
     assert "word…" not in banner
     assert "<summary>3 more remarks</summary>" in banner
 

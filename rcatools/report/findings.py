@@ -176,9 +176,8 @@ def _open(document: Document, rows: int) -> str:
     parts = []
     for item in items[:rows]:
         needs = f" Needs {item['needs']}." if item["needs"] else ""
-        parts.append(
-            f"- {md(words.sentence(item['text']))}{md(needs)}\n\n{_indented(md_block(item['run'], 'sh'))}"
-        )
+        asked = md(words.sentence(item["text"]) + needs)
+        parts.append(f"- {asked}\n\n{_indented(md_block(item['run'], 'sh'))}")
     if len(items) > rows:
         parts.append(f"{len(items) - rows} more are in report.html")
     return "\n\n".join(parts)

@@ -132,9 +132,12 @@ def recordings(document: Document) -> Table:
                 str(item.get("created_utc")),
                 f"{blocks}, {counts}",
                 code(item.get("git")),
+                Cell(str(item.get("manifest_sha256") or ""), code=True),
             ]
         )
-    return make("Recordings", ["Name", "State", "Made", "Size", "Code"], rows)
+    note = "The manifest holds the SHA-256 of every other file of its recording." if rows else ""
+    columns = ["Name", "State", "Made", "Size", "Code", "SHA-256 of the manifest"]
+    return make("Recordings", columns, rows, note=note)
 
 
 def commands(document: Document) -> list[str]:
