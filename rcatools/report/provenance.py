@@ -129,14 +129,14 @@ def recordings(document: Document) -> Table:
             [
                 Cell(str(item.get("name")), code=True),
                 ", ".join(part for part in (str(item.get("state")), _ended(item), use) if part),
-                str(item.get("created_utc")),
+                str(item.get("created_utc"))[:19].replace("T", " ") + " UTC",
                 f"{blocks}, {counts}",
                 code(item.get("git")),
-                Cell(str(item.get("manifest_sha256") or ""), code=True),
+                _sums(item),
             ]
         )
     note = "The manifest holds the SHA-256 of every other file of its recording." if rows else ""
-    columns = ["Name", "State", "Made", "Size", "Code", "SHA-256 of the manifest"]
+    columns = ["Name", "State", "Made", "Size", "Code", "SHA-256"]
     return make("Recordings", columns, rows, note=note)
 
 
@@ -148,7 +148,7 @@ def commands(document: Document) -> list[str]:
 
 
 def code(git: Any) -> str:
-    """The state of the measured code: commit, changes, hash of the package's source."""
+    """The state of the measured code: commit and changes."""
     if not isinstance(git, Mapping):
         return "" if git is None else str(git)
     commit = git.get("commit")
@@ -159,9 +159,15 @@ def code(git: Any) -> str:
         parts.append("no uncommitted changes")
     elif git.get("declared"):
         parts.append("as told to the recorder (no git there)")
-    if git.get("source_sha256"):
-        parts.append(f"SHA-256 of the package's source {git['source_sha256']}")
     return ", ".join(parts)
+
+
+def _sums(item: Mapping[str, Any]) -> str:
+    """Hashes of a recording's manifest and of the package's source that made it."""
+    git = item.get("git")
+    source = git.get("source_sha256") if isinstance(git, Mapping) else None
+    sums = {"manifest": item.get("manifest_sha256"), "package source": source}
+    return ", ".join(f"{name} {value}" for name, value in sums.items() if value)
 
 
 def _ended(item: Mapping[str, Any]) -> str:
