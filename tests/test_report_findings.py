@@ -206,3 +206,18 @@ def test_a_question_is_followed_by_what_it_needs() -> None:
     document["open"] = [{"text": "Is it so there?", "run": "rcatools doctor", "needs": "an AMD card"}]
     part = findings.render(document).partition("### Not tested")[2]
     assert "- Is it so there? Needs an AMD card.\n\n  ```sh\n  rcatools doctor\n  ```" in part
+
+
+def test_variants_are_back_at_the_baseline_only_where_something_was_slower() -> None:
+    document = sample_document()
+    line = next(x for x in findings.render(document).splitlines() if x.startswith("- **Fix variants:**"))
+    assert "back at the baseline: current (" in line
+    assert "still slower: side_gc (" in line
+    for item in document["fixes"]:
+        item["verdict"] = "slower"
+    assert "none is shown to be back at the baseline; still slower" in findings.render(document)
+    document["effect"]["verdict"] = "faster"
+    document["fixes"][0].update(verdict="faster", arm="quick")
+    text = findings.render(document)
+    assert "faster than the baseline: quick (" in text
+    assert "back at" not in text.partition("###")[0]

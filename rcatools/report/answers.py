@@ -137,7 +137,7 @@ def allocator(document: Document, measured: Measured) -> list[str]:
 def compare_fixes(document: Document, _: Measured) -> list[str]:
     """Which variants work."""
     unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
-    sentences = [f"{words.capital(text)}." for text in present.fixes_that_work(document) if text]
+    sentences = [f"{words.capital(text)}." for text in present.fixes_that_work(document)]
     if unclear:
         sentences.append(f"Undecided: {', '.join(item['arm'] for item in unclear)}.")
     wrong = [item["arm"] for item in document["fixes"] if item["correct"] is False]

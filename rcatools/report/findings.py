@@ -104,8 +104,8 @@ def _head(document: Document) -> str:
             said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
     if document["fixes"]:
-        works, fails = present.fixes_that_work(document)
-        lines.append(f"- **Fix variants:** {md('; '.join(text for text in (works, fails) if text))}")
+        variants = "; ".join(present.fixes_that_work(document))
+        lines += [f"- **Fix variants:** {md(variants)}"] if variants else []
     device = document["environment"].get("device")
     if device:
         lines.append(f"- **Measured on:** {md(device)}")

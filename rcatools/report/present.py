@@ -231,17 +231,25 @@ def _mark(holds: bool | None) -> Cell:
     return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
 
 
-def fixes_that_work(document: Document) -> tuple[str, str]:
-    """Which variants are back at the baseline, and which are still slower, each as a clause; the suspect is none."""
+def fixes_that_work(document: Document) -> list[str]:
+    """Which variants are back at the baseline, faster or slower than it, each as a clause; the suspect is none."""
     variants = [item for item in document["fixes"] if item["role"] != "suspect"]
-    works = [item for item in variants if item["verdict"] in {"equivalent", "faster"}]
-    fails = [item for item in variants if item["verdict"] == "slower"]
-
-    def listed(items: list[Mapping[str, Any]]) -> str:
-        return ", ".join(f"{item['arm']} ({words.effect(item)})" for item in items)
-
-    first = f"back at the baseline: {listed(works)}" if works else "none is shown to be back at the baseline"
-    return first if variants else "", f"still slower: {listed(fails)}" if fails else ""
+    effect = document["effect"]
+    slow = effect is not None and effect["verdict"] == "slower"
+    words_of = {
+        "equivalent": "back at the baseline" if slow else "no difference from the baseline",
+        "faster": "faster than the baseline",
+        "slower": "still slower" if slow else "slower than the baseline",
+    }
+    clauses = []
+    for verdict, said in words_of.items():
+        items = [f"{item['arm']} ({words.effect(item)})" for item in variants if item["verdict"] == verdict]
+        if items:
+            clauses.append(f"{said}: {', '.join(items)}")
+    works = any(item["verdict"] in {"equivalent", "faster"} for item in variants)
+    if variants and slow and not works:
+        clauses.insert(0, "none is shown to be back at the baseline")
+    return clauses
 
 
 def fixes(document: Document, *, bars: bool = False) -> Table:
