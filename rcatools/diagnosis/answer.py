@@ -16,7 +16,7 @@ from rcatools.diagnosis.records import (
     PlantResult,
     Status,
 )
-from rcatools.diagnosis.remarks import figures, remarks
+from rcatools.diagnosis.remarks import figures, filled, remarks
 from rcatools.diagnosis.rows import timed_arms
 from rcatools.diagnosis.wording import counted, reasons
 from rcatools.stats.decide import MIN_REPLICATES
@@ -28,18 +28,23 @@ FEW = 2  # predictions whose figures are told instead of counted
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
-def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[HypothesisResult]) -> str:
+def answer(
+    case: Case,
+    effect: ArmEstimate | None,
+    hypotheses: Sequence[HypothesisResult],
+    observed: Mapping[str, Observation],
+) -> str:
     """What stands on this device, in one sentence."""
     if case.primary is None and not set(case.tables) - {case.spec.published}:
         return "Nothing was measured: no recording and no table was given."
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
     stands = next((item for item in causes if item.status is Status.SUPPORTED), None)
-    cause = _stands(case, stands.id) if stands else ""
+    cause = _stands(case, stands.id, observed) if stands else ""
     if effect is None:
         if case.primary is None:
             return cause[:1].upper() + cause[1:] + "." if cause else "The tables given settle no cause."
         return f"On {case.device_name} the suspect and the baseline were not both measured: no answer."
-    noun, suspect = filled(case, case.spec.effect.noun), case.spec.arms[case.suspect].text
+    noun, suspect = with_parameters(case, case.spec.effect.noun), case.spec.arms[case.suspect].text
     size = units.estimate(effect.ratio, effect.ci_low, effect.ci_high)
     if effect.verdict in ("slower", "faster"):
         share, _, bounds = size.partition(" [")
@@ -62,7 +67,7 @@ def answer(case: Case, effect: ArmEstimate | None, hypotheses: Sequence[Hypothes
     return f"{head}; {cause}." if stands else f"{head}."
 
 
-def filled(case: Case, text: str) -> str:
+def with_parameters(case: Case, text: str) -> str:
     """The text with ``{name}`` replaced by a workload parameter, or a fact that all timed runs share."""
     if case.primary is None:
         return text
@@ -75,8 +80,9 @@ def filled(case: Case, text: str) -> str:
     return _PLACE.sub(lambda match: known.get(match.group(1), match.group(1)), text)
 
 
-def _stands(case: Case, name: str) -> str:
-    return next(item.stands for item in case.spec.hypotheses if item.id == name)
+def _stands(case: Case, name: str, observed: Mapping[str, Observation]) -> str:
+    text = next(item.stands for item in case.spec.hypotheses if item.id == name)
+    return filled(text, observed)
 
 
 def _is_null(case: Case, name: str) -> bool:
@@ -105,7 +111,7 @@ def details(
     lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            lines.append(f"{_sentence(_stands(case, item.id))} ({_held(item, observed)}).")
+            lines.append(f"{_sentence(_stands(case, item.id, observed))} ({_held(item, observed)}).")
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     for item in causes:
         if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:

@@ -102,7 +102,7 @@ def observe(case: Case, name: str, check: Check, *, sensitive: bool | None) -> O
 
 def _of_equal_outputs(case: Case, check: Check, outcome: Outcome) -> Outcome:
     """The outcome, without a verdict where it compares times of arms whose outputs differ."""
-    if check.kind not in TIMED or not outcome.definite:
+    if check.kind not in TIMED or outcome.name is None:
         return outcome
     by_name = {item.name: item for item in (*case.recordings, *case.companions.values())}
     for item in outcome.evidence:

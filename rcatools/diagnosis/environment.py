@@ -13,6 +13,7 @@ from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.records import Difference
 from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
+from rcatools.recording.reader import file_sha256
 
 DEVICE_KEYS = ("backend", "name", "arch", "memory_bytes", "driver", "runtime", "uuid")
 UNCOMMITTED = "uncommitted"
@@ -151,7 +152,14 @@ def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
         "replicate": str(manifest.design.get("replicate", "block")),
         "git": code if isinstance(code, dict) else None,
         "files": dict(manifest.files),
+        "manifest_sha256": _manifest_hash(recording),
     }
+
+
+def _manifest_hash(recording: Recording) -> str | None:
+    """SHA-256 of the manifest, which holds those of all other files; None for a recording without a folder."""
+    file = recording.path / "manifest.json"
+    return file_sha256(file) if file.is_file() else None
 
 
 def warnings(case: Case) -> list[str]:

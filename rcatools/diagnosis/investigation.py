@@ -93,7 +93,8 @@ class Remark(_Form, frozen=True, kw_only=True):
 
 
 class Hypothesis(_Form, frozen=True, kw_only=True):
-    """A cause (or an owner): what must be seen if it holds. ``stands``: a clause for the answer.
+    """A cause (or an owner): what must be seen if it holds. ``stands``: a clause for the answer, in which
+    ``{observation}`` becomes its figures.
 
     ``remarks``: what observations say beyond it, in reading order.
     ``written_after`` names recordings (by ``created_utc``) that had been seen when the predictions took

@@ -7,7 +7,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import words
+from rcatools.report import present, words
 from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
 
@@ -136,19 +136,8 @@ def allocator(document: Document, measured: Measured) -> list[str]:
 
 def compare_fixes(document: Document, _: Measured) -> list[str]:
     """Which variants work."""
-    works = [item for item in document["fixes"] if item["verdict"] in {"equivalent", "faster"}]
-    fails = [item for item in document["fixes"] if item["verdict"] == "slower"]
     unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
-    sentences = _kept(document) if words.is_gain(document) else []
-    if not sentences:
-        if works:
-            listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in works)
-            sentences.append(f"Back at the baseline: {listed}.")
-        else:
-            sentences.append("No variant is shown to be back at the baseline.")
-    if fails:
-        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in fails)
-        sentences.append(f"Still slower than the baseline: {listed}.")
+    sentences = [f"{words.capital(text)}." for text in present.fixes_that_work(document)]
     if unclear:
         sentences.append(f"Undecided: {', '.join(item['arm'] for item in unclear)}.")
     wrong = [item["arm"] for item in document["fixes"] if item["correct"] is False]
@@ -157,22 +146,6 @@ def compare_fixes(document: Document, _: Measured) -> list[str]:
     best = [item for item in document["fixes"] if item["best"]]
     sentences += [f"Best: {item['arm']}, {item['text']}" for item in best]
     return sentences
-
-
-def _kept(document: Document) -> list[str]:
-    """What each variant keeps of a gain; empty where no variant was measured."""
-    effect = document["effect"]
-    told = [
-        f"{item['arm']} ({words.effect(item)}; gives up {units.share(item['recovered'])})"
-        for item in document["fixes"]
-        if item["role"] != "suspect" and item["recovered"] is not None and item["verdict"] == "faster"
-    ]
-    if not told:
-        return []
-    return [
-        f"{effect['arm']} is a gain ({words.effect(effect)} against {effect['against']}), so each variant is told by what "
-        f"it keeps and by the part it gives up: {', '.join(told)}."
-    ]
 
 
 def findings(document: Document, _: Measured) -> list[str]:

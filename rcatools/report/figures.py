@@ -62,7 +62,7 @@ def arms(document: Document, margin: float | None) -> Forest:
         "All arms against the baseline",
         "One row per arm: mean change of time with its confidence interval over blocks. "
         + _in_words(rows)
-        + _other_outputs(document),
+        + _other_outputs(document, [row.label for row in rows]),
         CHANGE_AXIS,
         rows,
         band=margin,
@@ -70,9 +70,9 @@ def arms(document: Document, margin: float | None) -> Forest:
     )
 
 
-def _other_outputs(document: Document) -> str:
+def _other_outputs(document: Document, drawn: Sequence[str]) -> str:
     """A sentence about arms that are drawn but carry no verdict, because they compute something else."""
-    other = [item["arm"] for item in document["arms"] if "outputs_differ" in item["reasons"]]
+    other = [i["arm"] for i in document["arms"] if "outputs_differ" in i["reasons"] and i["arm"] in drawn]
     return f" Not judged, because its output is not the baseline's: {', '.join(other)}." if other else ""
 
 
@@ -171,7 +171,7 @@ def where_time_went(document: Document) -> Bars:
         "where",
         "Where the time went",
         "Difference of one traced step against the baseline, split into time inside kernels and gaps between them."
-        + _other_outputs(document),
+        + _other_outputs(document, [name for name, _ in rows]),
         "difference of one step against the baseline",
         ("inside kernels", "gaps between kernels"),
         rows,

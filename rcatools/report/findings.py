@@ -90,7 +90,8 @@ def _head(document: Document) -> str:
             f"- **Effect:** {md_code(effect['arm'])} against {md_code(effect['against'])}: "
             f"{md(words.effect(effect))} in time, {wording.counted(effect['n'], 'block')}, "
             f"{md(words.verdict(effect['verdict']))}",
-            f"- **Detection limit:** {md(words.detection(effect['mde']))}",
+            f"- **Detection limit:** {md(words.detection(effect['mde']))} (the smallest change that would have been seen "
+            "with 80 % power)",
         ]
     noise = document["noise"]
     if noise:
@@ -102,6 +103,9 @@ def _head(document: Document) -> str:
         if not document["sensitive"]:
             said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
+    if document["fixes"]:
+        variants = "; ".join(present.fixes_that_work(document))
+        lines += [f"- **Fix variants:** {md(variants)}"] if variants else []
     measured_on = words.devices(document)
     if measured_on:
         lines.append(f"- **Measured on:** {md(measured_on)}")
@@ -177,9 +181,8 @@ def _open(document: Document, rows: int) -> str:
     parts = []
     for item in items[:rows]:
         needs = f" Needs {item['needs']}." if item["needs"] else ""
-        parts.append(
-            f"- {md(words.sentence(item['text']))}{md(needs)}\n\n{_indented(md_block(item['run'], 'sh'))}"
-        )
+        asked = md(words.sentence(item["text"]) + needs)
+        parts.append(f"- {asked}\n\n{_indented(md_block(item['run'], 'sh'))}")
     if len(items) > rows:
         parts.append(f"{len(items) - rows} more are in report.html")
     return "\n\n".join(parts)

@@ -32,7 +32,7 @@ VERDICT_WORDS = {
     "equivalent": "≈ Equivalent within the margin",
     "undecided": "? Undecided",
 }
-SHOWN_REMARKS = 8
+SHOWN_REMARKS = 12
 
 Document = Mapping[str, Any]
 

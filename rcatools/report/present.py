@@ -238,6 +238,41 @@ def _mark(holds: bool | None) -> Cell:
     return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
 
 
+def fixes_that_work(document: Document) -> list[str]:
+    """Which variants are back at the baseline, faster or slower than it, each as a clause; the suspect is none.
+
+    Where the suspect is a gain, a faster variant is told by the part of it that it gives up.
+    """
+    variants = [item for item in document["fixes"] if item["role"] != "suspect"]
+    effect = document["effect"]
+    slow = effect is not None and effect["verdict"] == "slower"
+    words_of = {
+        "equivalent": "back at the baseline" if slow else "no difference from the baseline",
+        "faster": "faster than the baseline",
+        "slower": "still slower" if slow else "slower than the baseline",
+    }
+    clauses = []
+    for verdict, said in words_of.items():
+        items = [
+            _variant(item, gain=words.is_gain(document)) for item in variants if item["verdict"] == verdict
+        ]
+        if items:
+            clauses.append(f"{said}: {', '.join(items)}")
+    works = any(item["verdict"] in {"equivalent", "faster"} for item in variants)
+    if variants and slow and not works:
+        clauses.insert(0, "none is shown to be back at the baseline")
+    return clauses
+
+
+def _variant(item: Mapping[str, Any], *, gain: bool) -> str:
+    part = (
+        f"; gives up {units.share(item['recovered'])} of the gain"
+        if gain and item["recovered"] is not None
+        else ""
+    )
+    return f"{item['arm']} ({words.effect(item)}{part})"
+
+
 def fixes(document: Document, *, bars: bool = False) -> Table:
     """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too.
 

@@ -142,13 +142,16 @@ def recordings(document: Document) -> Table:
             [
                 Cell(str(item.get("name")), code=True),
                 ", ".join(part for part in (str(item.get("state")), _ended(item), use) if part),
-                str(item.get("created_utc")),
+                str(item.get("created_utc"))[:19].replace("T", " ") + " UTC",
                 str(item.get("device") or ""),
                 f"{blocks}, {counts}",
                 code(item.get("git")),
+                _sums(item),
             ]
         )
-    return make("Recordings", ["Name", "State", "Made", "Device", "Size", "Code"], rows)
+    note = "The manifest holds the SHA-256 of every other file of its recording." if rows else ""
+    columns = ["Name", "State", "Made", "Device", "Size", "Code", "SHA-256"]
+    return make("Recordings", columns, rows, note=note)
 
 
 def commands(document: Document) -> list[str]:
@@ -159,7 +162,7 @@ def commands(document: Document) -> list[str]:
 
 
 def code(git: Any) -> str:
-    """The state of the measured code: commit, changes, hash of the package's source."""
+    """The state of the measured code: commit and changes."""
     if not isinstance(git, Mapping):
         return "" if git is None else str(git)
     if git.get("source_commit"):
@@ -176,9 +179,15 @@ def code(git: Any) -> str:
         parts.append("no uncommitted changes")
     elif git.get("declared"):
         parts.append("as told to the recorder (no git there)")
-    if git.get("source_sha256"):
-        parts.append(f"SHA-256 of the package's source {git['source_sha256']}")
     return ", ".join(parts)
+
+
+def _sums(item: Mapping[str, Any]) -> str:
+    """Hashes of a recording's manifest and of the package's source that made it."""
+    git = item.get("git")
+    source = git.get("source_sha256") if isinstance(git, Mapping) else None
+    sums = {"manifest": item.get("manifest_sha256"), "package source": source}
+    return ", ".join(f"{name} {value}" for name, value in sums.items() if value)
 
 
 def _ended(item: Mapping[str, Any]) -> str:
