@@ -19,7 +19,7 @@ from rcatools.diagnosis.wording import replicated
 from rcatools.errors import InputError, UnknownNameError
 from rcatools.experiment.graph_recording import write_graph_recording
 from rcatools.recording import Recording, open_recording
-from rcatools.report import findings, page, present, provenance, words
+from rcatools.report import findings, fix_table, page, present, provenance, words
 from rcatools.report.measured import COLUMNS, Facts, Measured
 
 GRAPHS = "graphs"
@@ -193,7 +193,7 @@ def test_status_and_tiles_carry_the_device(document: dict[str, Any]) -> None:
 
 
 def test_a_gain_is_told_by_what_is_kept(document: dict[str, Any]) -> None:
-    table = present.fixes(document).frame()
+    table = fix_table.fixes(document).frame()
     assert "Gain given up" in table.columns
     assert "Effect removed" not in table.columns
     given = table.set_index("Arm")["Gain given up"]
@@ -204,10 +204,10 @@ def test_a_gain_is_told_by_what_is_kept(document: dict[str, Any]) -> None:
 
 
 def test_columns_of_what_no_run_recorded_are_left_out(document: dict[str, Any]) -> None:
-    columns = set(present.fixes(document).frame().columns)
+    columns = set(fix_table.fixes(document).frame().columns)
     assert not columns & {"Reserved", "KV cache", "Left under side stream"}
     fixes = [item | {"live_bytes": 2**20} for item in document["fixes"]]
-    assert "Left under side stream" in present.fixes(document | {"fixes": fixes}).frame().columns
+    assert "Left under side stream" in fix_table.fixes(document | {"fixes": fixes}).frame().columns
 
 
 def test_an_unknown_commit_is_said_and_not_explained() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import present, words
+from rcatools.report import fix_table, words
 from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
 
@@ -137,7 +137,7 @@ def allocator(document: Document, measured: Measured) -> list[str]:
 def compare_fixes(document: Document, _: Measured) -> list[str]:
     """Which variants work."""
     unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
-    sentences = [f"{words.capital(text)}." for text in present.fixes_that_work(document)]
+    sentences = [f"{words.capital(text)}." for text in fix_table.fixes_that_work(document)]
     if unclear:
         sentences.append(f"Undecided: {', '.join(item['arm'] for item in unclear)}.")
     wrong = [item["arm"] for item in document["fixes"] if item["correct"] is False]

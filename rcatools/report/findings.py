@@ -10,7 +10,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import present, provenance, words
+from rcatools.report import fix_table, present, provenance, words
 from rcatools.report.safe import harmless, md, md_block, md_code, mermaid, web_address
 from rcatools.report.table import Table, to_markdown
 
@@ -104,7 +104,7 @@ def _head(document: Document) -> str:
             said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
     if document["fixes"]:
-        variants = "; ".join(present.fixes_that_work(document))
+        variants = "; ".join(fix_table.fixes_that_work(document))
         lines += [f"- **Fix variants:** {md(variants)}"] if variants else []
     measured_on = words.devices(document)
     if measured_on:
@@ -122,7 +122,7 @@ def _parts(document: Document) -> list[_Part]:
         _Part("### Rival causes", lambda rows: _causes(document, rows)),
         _Part("", lambda rows: _matrices(document, rows), 3),
         _Part("", lambda rows: _fold(present.observations(document), rows), 2),
-        _Part("### Fix variants", lambda rows: _table(present.fixes(document, bars=True), rows), 1),
+        _Part("### Fix variants", lambda rows: _table(fix_table.fixes(document, bars=True), rows), 1),
         _Part("### Live check", lambda rows: _live(document)),
         _Part("", lambda rows: _fold(present.arms(document, bars=True), rows), 3),
         _Part("", lambda rows: _kernels(document, rows), 3),

@@ -8,8 +8,6 @@ from typing import Any
 from rcatools import units
 from rcatools.diagnosis import wording
 from rcatools.report import words
-from rcatools.report.fix_table import fixes as fixes
-from rcatools.report.fix_table import fixes_that_work as fixes_that_work
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]

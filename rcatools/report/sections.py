@@ -9,7 +9,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import answers, figures, present, provenance, serving_view, words
+from rcatools.report import answers, figures, fix_table, present, provenance, serving_view, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
@@ -175,7 +175,7 @@ class Builder:
     def _fixes(self) -> Section:
         blocks = [self.figure(figures.fixes(self.document, self.facts.margin))]
         if self.document["fixes"]:
-            blocks.append(to_html(present.fixes(self.document), stacked=True))
+            blocks.append(to_html(fix_table.fixes(self.document), stacked=True))
         return Section(
             "fixes",
             "Fix variants",
