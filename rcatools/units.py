@@ -9,6 +9,7 @@ import math
 
 NOT_AVAILABLE = "n/a"
 _FINE = 0.2  # an interval narrower than this many percentage points is told with two decimals
+_COARSE = 2.0  # and one narrower than this too, where the value lies below one percent
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -106,7 +107,8 @@ def estimate(ratio: float | None, low: float | None, high: float | None) -> str:
     """
     if ratio is None or low is None or high is None or not all(map(math.isfinite, (ratio, low, high))):
         return change(ratio)
-    fine = 100.0 * (high - low) < _FINE or abs(100.0 * (ratio - 1.0)) < 0.995
+    width = 100.0 * (high - low)
+    fine = width < _FINE or (width < _COARSE and abs(100.0 * (ratio - 1.0)) < 0.995)
     texts = [_signed(100.0 * (value - 1.0), 2 if fine else 1) for value in (ratio, low, high)]
     return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 

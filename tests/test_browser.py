@@ -24,6 +24,18 @@ AXE = Path(
 )
 
 
+# Texts of rows shown as blocks that have less than half of the row's width.
+SQUEEZED = (
+    "[...document.querySelectorAll('table.stacked .in')].filter(t => t.offsetParent && t.textContent.length > 30 && "
+    "t.offsetWidth < t.closest('tr').clientWidth / 2).map(t => t.textContent.slice(0, 60))"
+)
+# Rows shown as blocks whose texts still need sideways scrolling.
+CUT = (
+    "[...document.querySelectorAll('table.stacked')].filter(t => t.offsetParent && t.parentElement.scrollWidth > "
+    "t.parentElement.clientWidth + 1).map(t => t.parentElement.getAttribute('aria-label'))"
+)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -62,6 +74,8 @@ def seen(files: dict[str, Path]) -> dict[str, Any]:
                 "drawn": await drawn(view),
                 "charts": await view.evaluate("document.querySelectorAll('[data-chart]').length"),
                 "scroll": await view.evaluate("document.documentElement.scrollWidth"),
+                "cut": await view.evaluate(CUT),
+                "squeezed": await view.evaluate(SQUEEZED),
                 "ink": await view.evaluate("getComputedStyle(document.body).color"),
                 "text": await view.evaluate("document.body.innerText.length"),
                 "dialogs": await view.evaluate("String(window.hacked || '')"),
@@ -115,6 +129,11 @@ def test_the_page_asks_nobody(seen: dict[str, Any], name: str) -> None:
 @pytest.mark.parametrize(("name", "width"), [("plain", 1280), ("narrow", 400), ("attacked", 1280)])
 def test_the_page_never_scrolls_sideways(seen: dict[str, Any], name: str, width: int) -> None:
     assert seen[name]["scroll"] <= width
+
+
+def test_no_column_of_long_text_is_cut_on_a_narrow_screen(seen: dict[str, Any]) -> None:
+    assert seen["narrow"]["cut"] == []
+    assert seen["narrow"]["squeezed"] == []
 
 
 def test_dark_mode_changes_the_ink(seen: dict[str, Any]) -> None:

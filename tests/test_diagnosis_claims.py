@@ -55,8 +55,8 @@ def test_the_revert_is_neutral_now_and_not_never_real(cliff: Diagnosis) -> None:
     assert "8 cells" in neutral.measured
     never = claim(cliff, "revert_never_real")
     assert never.status is ClaimStatus.NOT_ATTRIBUTABLE
-    assert "rocm_runtime" in never.measured
-    assert any("cannot refute july_side_stream" in text for text in never.reasons)
+    assert "ROCm runtime: before the cross-stream backport there" in never.measured
+    assert any("cannot refute 'profiling on a new stream costs" in text for text in never.reasons)
 
 
 def test_the_aiter_attribution_falls_by_size_and_behaviour(cliff: Diagnosis) -> None:

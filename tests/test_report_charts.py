@@ -156,3 +156,12 @@ def strings(value: object) -> Iterator[str]:
 def test_nothing_to_draw_is_told() -> None:
     assert is_empty(figures.kernels({"kernels": []}, None))
     assert not is_empty(CURVE)
+
+
+def test_the_ceiling_chart_holds_only_kernels_that_have_one() -> None:
+    document = sample_document()
+    document["kernels"][0]["ceiling"], document["kernels"][1]["ceiling"] = 0.48, None
+    chart = figures.ceiling_share(document)
+    assert [(label, values) for label, values in chart.rows] == [("kv_gather (bandwidth)", (0.48,))]
+    document["kernels"][0]["ceiling"] = None
+    assert is_empty(figures.ceiling_share(document))

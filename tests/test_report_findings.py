@@ -61,7 +61,7 @@ def test_fix_table_tells_time_memory_output_and_verdict() -> None:
     row = cells(findings.render(sample_document()), "`side_gc`")
     assert row[2] == "▲&nbsp;slower"
     assert row[3] == "+5.0 % [+4.9 %, +5.1 %]"
-    assert row[6:] == ["+76.00 MiB", "76.00 MiB", "equal"]
+    assert row[6:] == ["+76.00 MiB", "-76.00 MiB", "76.00 MiB", "equal"]
 
 
 def test_published_numbers_are_quoted_to_the_last_digit() -> None:
@@ -166,3 +166,58 @@ def test_the_diagram_holds_every_link_once() -> None:
     diagram = findings.chain_diagram(sample_document())
     assert re.findall(r"^  (L\d)\[", diagram, re.M) == ["L0", "L1", "L2", "L3", "L4"]
     assert diagram.count(" --> ") == 4
+
+
+def test_the_commands_that_made_the_recordings_are_given_in_full() -> None:
+    document = sample_document()
+    long = "rcatools record capture-stream --arms " + ",".join(f"arm_{k}" for k in range(150))
+    document["environment"]["recordings"][0].update(command=long, used=True)
+    other = {**document["environment"]["recordings"][0], "command": "rcatools record other", "used": False}
+    document["environment"]["recordings"].append(other)
+    part = findings.render(document).partition("### How to reproduce")[2].partition("\n### ")[0]
+    assert f"\n{long}\n" in part
+    assert "rcatools record other" not in part
+
+
+def test_the_least_needed_section_loses_its_rows_first() -> None:
+    document = sample_document()
+    document["mechanisms"] = [{**document["mechanisms"][0], "text": "x" * 400} for _ in range(200)]
+    text = findings.render(document)
+    assert len(text) <= findings.MAX_CHARACTERS
+    assert re.search(
+        r"What changed inside the step \(200\)</summary>\n\n\d+ more rows are in report.html", text
+    ) or ("160 more rows are in report.html" in text)
+    assert len(re.findall(r"more rows are in", text)) == 1
+
+
+def test_counts_agree_with_their_nouns() -> None:
+    document = sample_document()
+    hypothesis = copy.deepcopy(document["hypotheses"][1])
+    failing = hypothesis["predictions"][0]
+    hypothesis["predictions"] = [dict(failing, text=f"thing {k}") for k in range(4)]
+    document["hypotheses"][1] = hypothesis
+    assert "1 further prediction fails" in findings.render(document)
+    hypothesis["predictions"].append(dict(failing, text="thing 5"))
+    assert "2 further predictions fail" in findings.render(document)
+
+
+def test_a_question_is_followed_by_what_it_needs() -> None:
+    document = sample_document()
+    document["open"] = [{"text": "Is it so there?", "run": "rcatools doctor", "needs": "an AMD card"}]
+    part = findings.render(document).partition("### Not tested")[2]
+    assert "- Is it so there? Needs an AMD card.\n\n  ```sh\n  rcatools doctor\n  ```" in part
+
+
+def test_variants_are_back_at_the_baseline_only_where_something_was_slower() -> None:
+    document = sample_document()
+    line = next(x for x in findings.render(document).splitlines() if x.startswith("- **Fix variants:**"))
+    assert "back at the baseline: current (" in line
+    assert "still slower: side_gc (" in line
+    for item in document["fixes"]:
+        item["verdict"] = "slower"
+    assert "none is shown to be back at the baseline; still slower" in findings.render(document)
+    document["effect"]["verdict"] = "faster"
+    document["fixes"][0].update(verdict="faster", arm="quick")
+    text = findings.render(document)
+    assert "faster than the baseline: quick (" in text
+    assert "back at" not in text.partition("###")[0]

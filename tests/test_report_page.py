@@ -118,7 +118,7 @@ def test_verdict_and_tables_stand_above_any_script(rendered: str) -> None:
     for text in (
         "Slower than the baseline",
         "A side-stream capture makes",
-        "+5.0 %",
+        "+5.0\u00a0%",
         "Evidence matrix",
         "<table",
     ):
@@ -248,3 +248,27 @@ def test_an_empty_diagnosis_still_makes_a_page() -> None:
     shown = Outline(page.render(document, empty, Facts()))
     assert "No measured verdict" in shown.text
     assert document["answer"].replace(" %", "\u00a0%") in shown.text
+
+
+def test_long_texts_are_in_rows_that_a_narrow_screen_shows_as_blocks(outline: Outline) -> None:
+    tables = [attrs for tag, attrs in outline.elements if tag == "table" and attrs.get("class") == "stacked"]
+    assert len(tables) >= 8
+    for tag, attrs in outline.elements:
+        if tag in {"td", "th"} and "data-column" in attrs:
+            assert attrs["data-column"]
+            assert attrs["role"] in {"cell", "rowheader"}
+
+
+def test_remarks_are_shown_whole_and_the_rest_behind_a_count() -> None:
+    document = sample_document()
+    document["details"] = [f"Remark {k} " + "word " * 60 for k in range(15)]
+    rendered = page.render(document, measured(), FACTS)
+    banner = rendered.partition('id="verdict"')[2].partition("</section>")[0]
+    assert banner.count("Remark ") == 15
+    assert "word…" not in banner
+    assert "<summary>3 more remarks</summary>" in banner
+
+
+def test_the_commands_of_the_recordings_stand_in_the_page(rendered: str) -> None:
+    assert "Record again, on such a machine" in rendered
+    assert "rcatools record capture-stream --out recordings/sample --device cuda" in rendered

@@ -70,7 +70,7 @@ def _alone(
     if not kernels or cold or price <= 0:
         return []
     most = max(price, longer or price)
-    inside = [item for item in kernels if price / 2 <= item.delta_us <= most]
+    inside = [item for item in kernels if _reaches(item, price / 2, most)]
     outside = [item for item in kernels if item not in inside]
     text = (
         "A kernel is timed alone in a graph that launches nothing else, back to back, so each of its times holds a "
@@ -85,6 +85,12 @@ def _alone(
     return [text]
 
 
+def _reaches(kernel: KernelResult, low: float, high: float) -> bool:
+    """Whether the interval of a kernel's difference, in microseconds, touches the range."""
+    bounds = [kernel.ratio if b is None else b for b in (kernel.ci_low, kernel.ci_high)]
+    return kernel.base_us * (bounds[0] - 1) <= high and kernel.base_us * (bounds[1] - 1) >= low
+
+
 def _durations(case: Case) -> list[str]:
     """What happens to the durations themselves in the traced step, beside what equal arms differ by."""
     own, base = case.step_figures(case.suspect), case.step_figures(case.baseline)
@@ -97,15 +103,19 @@ def _durations(case: Case) -> list[str]:
     name, rise = grown
     text = (
         f"In the traced step, where durations and gaps are told apart, the kernel whose own duration grows most "
-        f"({name}) takes {units.signed_duration_us(rise)} a launch"
+        f"({name}) takes {_more(rise)} a launch"
     )
     for repeat in case.spec.effect.repeat:
         again = case.step_figures(repeat)
         found = _largest(base[0], again[0]) if again else None
         if found is not None:
-            text += f" ({units.signed_duration_us(found[1])} at most between the equal arms)"
+            text += f" (in {repeat}, an arm equal to the baseline, {_more(found[1])})"
             break
-    return [f"{text}; all kernels together take {units.signed_duration_us(total)} a step"]
+    return [f"{text}; all kernels together take {_more(total)} a step"]
+
+
+def _more(us: float) -> str:
+    return f"{units.duration_us(abs(us))} {'more' if us >= 0 else 'less'}"
 
 
 def _largest(base: StepFigures, own: StepFigures) -> tuple[str, float] | None:

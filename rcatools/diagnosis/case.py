@@ -160,6 +160,16 @@ class Case:
         known = {r.manifest.device["uuid"] for r in self.recordings if r.manifest.device.get("uuid")}
         return f"{'one' if len(known) == 1 else len(known)} {name}" if known else str(name)
 
+    @cached_property
+    def several_devices(self) -> bool:
+        """Whether recordings that checks look at come from more than one device."""
+        used = (*self.recordings, *self.companions.values())
+        return len({str(item.manifest.device.get("name")) for item in used}) > 1
+
+    def tag_of(self, recording: Recording) -> str:
+        """The recording's device where the case has several, else ""."""
+        return str(recording.manifest.device.get("name")) if self.several_devices else ""
+
     def devices_of(self, names: Iterable[str]) -> str:
         """Devices of the recordings of these names, in words; the primary's where none is known."""
         known = {item.name: item for item in (*self.recordings, *self.companions.values())}
@@ -379,14 +389,25 @@ def _no_verdict(comparison: Comparison, why: str) -> Comparison:
     )
 
 
+def replicate_of(recording: Recording) -> str:
+    """What one replicate of a recording is, as its design says: "block" where it says nothing."""
+    return str(recording.manifest.design.get("replicate", "block"))
+
+
 def unlike(a: Recording, b: Recording) -> str:
     """Why two recordings cannot speak about the same thing: another device or another workload; "" if they can."""
     for key in ("backend", "name", "arch"):
         if a.manifest.device.get(key) != b.manifest.device.get(key):
             return f"on another device ({a.manifest.device.get('name')})"
-    for key in ("name", "parameters"):
-        if a.manifest.workload.get(key) != b.manifest.workload.get(key):
-            return f"with another workload (its {key} differ)"
+    if a.manifest.workload.get("name") != b.manifest.workload.get("name"):
+        return f"with another workload ({a.manifest.workload.get('name')})"
+    own, other = (r.manifest.workload.get("parameters") or {} for r in (a, b))
+    if own != other:
+        keys = [key for key in {**other, **own} if own.get(key) != other.get(key)]
+        told = ", ".join(
+            f"{key} {own.get(key, 'not told')} against {other.get(key, 'not told')}" for key in keys[:4]
+        )
+        return f"with other parameters of the workload ({told or 'not told'})"
     return ""
 
 

@@ -89,9 +89,10 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
     about = (
         names if check.term == "intercept" else [n for n, own in zip(names, classes[0], strict=True) if own]
     )
+    term = _term(check, mean, limit, len(about), len(names))
     text = (
-        f"{_term(check, mean, limit, len(about), len(names))}, {arm} against {against}, "
-        f"{counted(mean.n, 'block')}; {_what_counts(case, check, recording, mean.value, need, about)}"
+        f"{term[0]}, {arm} against {against}, {counted(mean.n, 'block')}; "
+        f"{_what_counts(case, check, recording, mean.value, need, about, term[1])}"
     )
     evidence = replace(
         kernel_evidence(recording, (arm, against), text, check.notebook),
@@ -105,38 +106,50 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
     return Outcome(name, definite, f"{said(name)}: {text}", (evidence,), "" if definite else BETWEEN, limit)
 
 
-def _term(check: DeltaFit, mean: Mean, limit: float | None, about: int, fitted: int) -> str:
-    """The fitted term with its interval and what would have been seen."""
+def _term(check: DeltaFit, mean: Mean, limit: float | None, about: int, fitted: int) -> tuple[str, str]:
+    """The fitted term with its interval, and the smallest that would have been seen."""
     if check.term == "intercept":
+        value = (
+            f"{units.duration_us(mean.value)} [{units.duration_us(mean.low)}, {units.duration_us(mean.high)}]"
+        )
         return (
-            f"{units.duration_us(mean.value)} [{units.duration_us(mean.low)}, {units.duration_us(mean.high)}] a "
-            f"launch whatever the kernel's length, fitted over {fitted} kernels timed alone; "
-            f"{units.duration_us(limit)} would have been seen"
+            f"{value} a launch whatever the kernel's length, fitted over {fitted} kernels timed alone",
+            units.duration_us(limit),
         )
     kind = f"{check.bound}-bound kernel" if check.bound else "kernel"
+    value = units.estimate(1 + mean.value, 1 + mean.low, 1 + mean.high)
     return (
-        f"{units.estimate(1 + mean.value, 1 + mean.low, 1 + mean.high)} of the duration of "
-        f"{counted(about, kind)} timed alone, beyond the fixed cost a launch; {units.percent(limit)} would have been seen"
+        f"{value} of the duration of {counted(about, kind)} timed alone, beyond a fixed cost per launch",
+        units.percent(limit),
     )
 
 
 def _what_counts(
-    case: Case, check: DeltaFit, recording: Recording, value: float, need: float, names: list[str]
+    case: Case,
+    check: DeltaFit,
+    recording: Recording,
+    value: float,
+    need: float,
+    names: list[str],
+    limit: str,
 ) -> str:
     """The smallest term that counts, why it is that one, and what the seen one is of the whole step."""
     given = check.at_least is not None or case.effect is None
     if check.term == "intercept":
-        return f"{units.duration_us(need)} would count" + (
-            "" if given else " (half of the effect, spread over the launches of a step)"
-        )
-    counts = f"{units.percent(need)} would count" + ("" if given else " (half of the effect)")
+        why = "" if given else " (half of the effect, spread over the launches of a step)"
+        return f"{units.duration_us(need)} would count{why}, {limit} would have been seen"
+    why = "" if given else " (half of the effect)"
+    counts = f"{units.percent(need)} would count{why}, {limit} would have been seen"
     part = _share_of_step(case, recording, names)
     if part is None or case.effect is None:
         return counts
     effect = math.expm1(case.effect.value)
+    they = "they" if len(names) > 1 else "it"
+    own = "by themselves" if len(names) > 1 else "by itself"
     return (
-        f"they are {units.share(part)} of the step, so this is {units.percent(part * value)} of a step, and to make it "
-        f"{units.percent(effect)} longer by themselves they would have to be {units.percent(effect / part)} longer; {counts}"
+        f"{counts}; {'these kernels are' if len(names) > 1 else 'this kernel is'} {units.share(part)} of the step: what is seen makes {units.percent(part * value)} of a "
+        f"step, and to make it {units.percent(effect)} longer {own} {they} would have to be "
+        f"{units.percent(effect / part)} longer"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,11 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rcatools import units
-from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.case import Case, replicate_of
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import LedgerFigure, Owner
-from rcatools.diagnosis.wording import counted, said
+from rcatools.diagnosis.wording import counted, replicated, said
 from rcatools.diagnosis.wording import owner as owner_text
 from rcatools.memory.owners import BlockOwner, owners
 from rcatools.recording.schema import RUN_FACTS
@@ -31,14 +32,24 @@ def ledger(case: Case, check: LedgerFigure) -> Outcome:
         table = case.facts(recording, check.figure)
         if not set(own) <= set(table.columns):
             continue
-        values = table[own].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
+        values = table[own].apply(pd.to_numeric, errors="coerce")
         values = values[np.isfinite(values).all(axis=1)]
-        if values.shape[0] == 0:
+        if values.empty:
             continue
-        place = Evidence("", recording.name, tuple(own), f"runs.{check.figure}", check.notebook or NOTEBOOK)
+        place = Evidence(
+            "",
+            recording.name,
+            tuple(own),
+            f"runs.{check.figure}",
+            check.notebook or NOTEBOOK,
+            replicate=replicate_of(recording),
+            device=case.tag_of(recording),
+        )
         if check.bytes is not None:
-            return _against_number(check, values[:, 0], place)
-        return _against_arm(check, values[:, 0], values[:, 1], place)
+            return _against_number(check, values.to_numpy(dtype=float)[:, 0], place)
+        steady = _steady(case, check, table).reindex(values.index, fill_value=True).to_numpy(dtype=bool)
+        pairs = values.to_numpy(dtype=float)
+        return _against_arm(check, pairs[steady], int((~steady).sum()), place)
     return not_tested(f"no run of {' and '.join(own)} recorded {check.figure}")
 
 
@@ -53,11 +64,31 @@ def _against_number(check: LedgerFigure, values: Floats, place: Evidence) -> Out
     return _outcome(name, text, float(np.median(values)), values.size, place, check.unit)
 
 
-def _against_arm(check: LedgerFigure, arm: Floats, against: Floats, place: Evidence) -> Outcome:
+def _steady(case: Case, check: LedgerFigure, table: pd.DataFrame) -> pd.Series:
+    """Whether equal arms agree in the figure, block by block; blocks without a repeat count as steady."""
+    steady = pd.Series(data=True, index=table.index)
+    if check.recording or case.baseline not in table.columns:
+        return steady
+    for repeat in case.spec.effect.repeat:
+        if repeat in table.columns:
+            pair = table[[case.baseline, repeat]].apply(pd.to_numeric, errors="coerce")
+            if check.modulo:
+                pair = pair % check.modulo
+            steady &= ~((pair[repeat] - pair[case.baseline]).abs() > check.tolerance)
+    return steady
+
+
+def _against_arm(check: LedgerFigure, pairs: Floats, unsteady: int, place: Evidence) -> Outcome:
     if check.modulo:
-        arm, against = arm % check.modulo, against % check.modulo
+        pairs = pairs % check.modulo
+    n = len(pairs)
+    left = f"; {counted(unsteady, 'block')} left out, where equal arms differ as well" if unsteady else ""
+    if n == 0:
+        text = f"{_label(check)}: in no block do equal arms agree{left}"
+        return _outcome("varies", text, math.nan, unsteady, place, check.unit)
+    address = "address" in check.figure
+    arm, against = pairs[:, 0], pairs[:, 1]
     difference = arm - against
-    n = difference.size
     more, less = int((difference > check.tolerance).sum()), int((difference < -check.tolerance).sum())
     equal = n - more - less
     if equal >= MOST * n:
@@ -67,19 +98,20 @@ def _against_arm(check: LedgerFigure, arm: Floats, against: Floats, place: Evide
     elif less >= MOST * n and more == 0:
         name = "less"
     else:
-        name = "varies"
-    seen = {"larger": more, "smaller": less, "equal": equal}
+        name = "changes" if address and 2 * (more + less) >= n else "varies"
+    seen = {"different": more + less} if address else {"larger": more, "smaller": less}
+    seen["equal"] = equal
     counts = ", ".join(f"{word} in {count}" for word, count in seen.items() if count)
     text = (
         f"{_label(check)}: {_list(arm, check)} in {place.arms[0]}, {_list(against, check)} in {place.arms[1]}; "
-        f"{counts} of {counted(n, 'block')}"
+        f"{counts} of {replicated(n, place.replicate)}{left}"
     )
     return _outcome(name, text, float(np.median(difference)), n, place, check.unit)
 
 
 def _label(check: LedgerFigure) -> str:
     """What the figure is, in words."""
-    label = RUN_FACTS.get(check.figure, check.figure.replace("_", " "))
+    label = check.label or RUN_FACTS.get(check.figure, check.figure.replace("_", " "))
     return label + (f" modulo {units.exact_size(check.modulo)}" if check.modulo else "")
 
 
@@ -93,7 +125,8 @@ def _list(values: Floats, check: LedgerFigure) -> str:
 
 
 def _outcome(name: str, text: str, value: float, n: int, place: Evidence, unit: str) -> Outcome:
-    evidence = replace(place, text=text, value=value, unit=unit, n=n)
+    text += f", {place.device}" if place.device else ""
+    evidence = replace(place, text=text, value=value if math.isfinite(value) else None, unit=unit, n=n)
     definite = name != "varies"
     reason = "" if definite else "the blocks do not agree"
     return Outcome(name, definite, f"{said(name)}: {text}", (evidence,), reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -24,7 +25,7 @@ class Conditions:
     def __init__(self, arms: Mapping[str, Arm]) -> None:
         self._planted = {name for name, arm in arms.items() if arm.role.startswith("plant_")}
         self._levels: dict[int, tuple[Recording, float]] = {}
-        self._agreement: dict[tuple[int, str], tuple[Recording, pd.DataFrame]] = {}
+        self._agreement: dict[tuple[int, str], tuple[Recording, dict[str, Mapping[Any, Any]]]] = {}
 
     def confidence(self, recording: Recording) -> float:
         """The confidence that the recording declared, or 1 - p of the look it ended at, where looks were planned.
@@ -47,17 +48,18 @@ class Conditions:
             return ""
         key = (id(recording), reference)
         if key not in self._agreement:
-            self._agreement[key] = recording, output_agreement(recording, reference).set_index("arm")
+            rows = output_agreement(recording, reference).to_dict("records")
+            self._agreement[key] = recording, {str(row["arm"]): row for row in rows}
         table = self._agreement[key][1]
-        if reference not in table.index:
+        if reference not in table:
             return ""
-        steady = int(table.loc[reference, "outputs"]) == 1
-        rows = [name for name in (*asked, reference) if name in table.index]
-        texts = [_difference(table.loc[name], name, reference, steady=steady) for name in rows]
+        steady = table[reference]["outputs"] == 1
+        known = [name for name in (*asked, reference) if name in table]
+        texts = [_difference(table[name], name, reference, steady=steady) for name in known]
         return "; ".join(text for text in dict.fromkeys(texts) if text)
 
 
-def _difference(row: pd.Series, arm: str, reference: str, *, steady: bool) -> str:
+def _difference(row: Mapping[Any, Any], arm: str, reference: str, *, steady: bool) -> str:
     """``steady``: the reference itself computes the same bits in every run, so that others can be held to them."""
     if row["mismatches"]:
         return f"{counted(int(row['mismatches']), 'run')} of {arm} outside the tolerance of its number format"

@@ -95,7 +95,7 @@ def diagnose(case: Case) -> Diagnosis:
         investigation=spec.slug,
         title=spec.title,
         question=" ".join(spec.question.split()),
-        answer=answer.answer(case, effect, hypotheses),
+        answer=answer.answer(case, effect, hypotheses, observed),
         details=(
             *([chain] if chain else []),
             *answer.details(case, observed, hypotheses, open_questions),

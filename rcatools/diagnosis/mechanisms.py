@@ -6,6 +6,8 @@ kernels, or in the gaps between them. Without: the isolated kernels can only say
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rcatools import units
@@ -21,7 +23,7 @@ from rcatools.diagnosis.records import (
 )
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.recording import Recording
-from rcatools.stats.records import Verdict
+from rcatools.stats.records import Comparison, Reason, Verdict
 
 DOMINANT = 0.6
 EXPLAINS = (0.33, 2.5)
@@ -41,13 +43,23 @@ def mechanism(case: Case, arm: str) -> MechanismResult | None:
     timed = comparison_evidence(comparison, recording, case.metric)
     if comparison.verdict is Verdict.EQUIVALENT:
         return MechanismResult(arm, Mechanism.NONE, None, f"no difference: {timed.text}", (timed,))
-    if comparison.verdict is Verdict.UNDECIDED:
+    other = Reason.OUTPUTS_DIFFER in comparison.reasons and excludes_one(comparison)
+    if comparison.verdict is Verdict.UNDECIDED and not other:
         return MechanismResult(arm, Mechanism.UNDECIDED, None, f"no verdict: {timed.text}", (timed,))
     delta = step_delta_us(case, recording, arm)
     candidate, base = case.step_figures(arm), case.step_figures(case.baseline)
     if candidate is not None and base is not None:
-        return _from_traces(arm, delta, candidate, base[0], timed)
-    return _without_trace(case, recording, arm, delta, timed)
+        result = _from_traces(arm, delta, candidate, base[0], timed)
+    else:
+        result = _without_trace(case, recording, arm, delta, timed)
+    text = f"its output is not the baseline's, so this is no verdict on time; {result.text}"
+    return replace(result, text=text) if other else result
+
+
+def excludes_one(comparison: Comparison) -> bool:
+    """Whether the interval lies on one side of no difference."""
+    low, high = comparison.estimate.ci_low, comparison.estimate.ci_high
+    return low is not None and high is not None and not low <= 1 <= high
 
 
 def step_delta_us(case: Case, recording: Recording, arm: str) -> float:
@@ -62,8 +74,10 @@ def _from_traces(
     figures, recording = candidate
     terms = {name: float(values.mean()) for name, values in trace_terms(base, figures).items()}
     total = sum(terms.values())
-    named = ", ".join(f"{name} {units.significant(value)} us" for name, value in terms.items())
-    text = f"of {units.significant(delta)} us a step measured, the traces show {units.significant(total)} us: {named}"
+    named = ", ".join(f"{name} {units.duration_us(value)}" for name, value in terms.items())
+    text = (
+        f"of {units.duration_us(delta)} a step measured, the traces show {units.duration_us(total)}: {named}"
+    )
     evidence = Evidence(text, recording.name, (arm,), "trace", NOTEBOOK, total, unit="us", n=figures.steps)
     if total * delta <= 0 or not EXPLAINS[0] <= total / delta <= EXPLAINS[1]:
         text += "; they do not explain what was measured"
@@ -79,7 +93,7 @@ def _from_traces(
 def _detail(term: str, base: StepFigures, figures: StepFigures) -> str:
     if term == "gaps":
         per = (figures.gap_us.mean() - base.gap_us.mean()) / max(base.boundaries, 1.0)
-        return f"each of {base.boundaries:.0f} gaps between kernels is {units.duration_us(per)} longer, kernels are not"
+        return f"gaps between kernels are longer, by {units.duration_us(per)} in the mean over {base.boundaries:.0f} of them"
     if term == "launches":
         return f"{figures.kernels - base.kernels:+.0f} kernels a step ({base.kernels:.0f} to {figures.kernels:.0f})"
     changes = {
@@ -108,11 +122,9 @@ def _without_trace(
     kernels = sum(changes.values()) - (gaps or 0.0) if changes else 0.0
     parts = {Mechanism.LONGER_GAPS: gaps or 0.0, Mechanism.SLOWER_KERNELS: kernels}
     total = sum(parts.values())
-    text = (
-        f"of {units.significant(delta)} us a step, isolated kernels explain {units.significant(kernels)} us"
-    )
+    text = f"of {units.duration_us(delta)} a step, kernels timed alone explain {units.duration_us(kernels)}"
     if gaps is not None:
-        text += f" beyond the boundaries' {units.significant(gaps)} us"
+        text += f" beyond the boundaries' {units.duration_us(gaps)}"
     evidence = Evidence(text, recording.name, (arm,), "kernels", NOTEBOOK, total, unit="us")
     if total * delta <= 0 or not EXPLAINS[0] <= total / delta <= EXPLAINS[1]:
         return MechanismResult(
@@ -129,7 +141,7 @@ def _without_trace(
         if gaps is None and not (alone >= DOMINANT and alone > 1.5 * weight):
             text += "; without a trace, longer kernels and longer gaps between them cannot be told apart"
             return MechanismResult(arm, Mechanism.UNDECIDED, share, text, (timed, evidence))
-        text = f"{worst} carries {100 * alone:.0f} % of what isolated kernels take longer; {text}"
+        text = f"{worst} carries {units.share(alone)} of what kernels timed alone take longer; {text}"
     return MechanismResult(arm, kind, share, text, (timed, evidence))
 
 
@@ -214,10 +226,12 @@ def reconciliations(case: Case, found: tuple[MechanismResult, ...]) -> tuple[Rec
         gaps, kernels = terms["gaps"], terms["kernels"] + terms["launches"]
         shown = timed[0].verdict in (Verdict.SLOWER, Verdict.FASTER)
         explained = (gaps + kernels) / delta if shown and delta else None
-        text = f"measured {units.significant(delta)} us a step; gaps {units.significant(gaps)} us, kernels "
-        text += f"{units.significant(kernels)} us"
+        text = f"measured {units.duration_us(delta)} a step; gaps {units.duration_us(gaps)}, kernels "
+        text += units.duration_us(kernels)
         text += (
-            f": {100 * explained:.0f} % explained" if explained is not None else "; no difference to explain"
+            f"; the trace shows {units.share(explained)} of it"
+            if explained is not None
+            else "; no difference to explain"
         )
         results.append(
             Reconciliation(item.arm, delta, gaps, kernels, explained, delta - gaps - kernels, text)

@@ -33,7 +33,7 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
                      memory_bytes: allocator bytes reserved when decode starts; live_bytes: live bytes left under
                      the profiling stream; correct: output right (true, false, null unknown); output: identical (bit
                      for bit the baseline's), within_tolerance (other bits), mismatch or not_checked
-    arms             every arm against the baseline: [estimate + {role, summary}]
+    arms             every arm against the baseline: [estimate + {role, summary, recording, live_bytes}]
     mechanisms       how each arm differs from the baseline, from measurement alone (its name and role are not
                      read): [{arm, kind, share, text, evidence}]; kind: none, more_kernels, slower_kernels,
                      longer_gaps, mixed, undecided

@@ -9,15 +9,17 @@ from rcatools import units
 from rcatools.diagnosis.investigation import Expectations, Hypothesis, Spec, outcomes_of
 from rcatools.diagnosis.parts import Evidence
 from rcatools.diagnosis.records import HypothesisResult, Observation, Status
-from rcatools.diagnosis.wording import counted
+from rcatools.diagnosis.wording import replicated
 
 OPEN_OUTCOMES = ("not_tested", "undecided")
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
 def placeholders(spec: Spec) -> Iterator[tuple[str, str]]:
-    """(place, observation) of every figure that a remark asks for."""
+    """(place, observation) of every figure that a remark or a ``stands`` asks for."""
     for i, hypothesis in enumerate(spec.hypotheses):
+        for name in _PLACE.findall(hypothesis.stands):
+            yield f"hypotheses[{i}].stands", name
         for k, remark in enumerate(hypothesis.remarks):
             for name in _PLACE.findall(remark.text):
                 yield f"hypotheses[{i}].remarks[{k}].text", name
@@ -31,12 +33,17 @@ def remarks(
     """The remarks that apply, of hypotheses that are not contradicted, with their figures filled in."""
     status = {item.id: item.status for item in judged}
     return tuple(
-        _PLACE.sub(lambda match: figures(observed[match.group(1)]), " ".join(remark.text.split()))
+        filled(remark.text, observed)
         for hypothesis in declared
         if status.get(hypothesis.id) is not Status.CONTRADICTED
         for remark in hypothesis.remarks
         if _applies(remark.when, observed)
     )
+
+
+def filled(text: str, observed: Mapping[str, Observation]) -> str:
+    """A text on one line with the figures of the observations it names."""
+    return _PLACE.sub(lambda match: figures(observed[match.group(1)]), " ".join(text.split()))
 
 
 def _applies(when: Expectations, observed: Mapping[str, Observation]) -> bool:
@@ -63,5 +70,8 @@ def _short(item: Evidence) -> str:
     simple = item.unit == "ratio" and item.value is not None and item.ci_low is not None
     if not simple or len(item.arms) != 2:
         return item.text
-    text = f"{units.estimate(item.value, item.ci_low, item.ci_high)}, {counted(item.n or 0, 'block')}"
+    text = (
+        f"{units.estimate(item.value, item.ci_low, item.ci_high)}, {replicated(item.n or 0, item.replicate)}"
+    )
+    text += f", {item.device}" if item.device else ""
     return f"{text}, too few for a verdict" if "too few" in item.text else text

@@ -42,6 +42,7 @@ def estimate_of(case: Case, comparison: Comparison, recording: Recording, metric
         role=declared.role if declared else "",
         summary=declared.text if declared else "",
         recording=recording.name,
+        live_bytes=_median(case, recording, comparison.arm, "side_live_bytes"),
     )
 
 
@@ -104,6 +105,8 @@ def fixes(case: Case) -> tuple[FixResult, ...]:
         for row in rows
         if row.arm != case.suspect and row.correct is not False and (row.recovered or 0.0) > 0.5
     ]
+    if case.direction < 0:  # a gain: variants keep it, and none was asked to remove it
+        good = []
     best = min(good, key=lambda row: (row.ratio or math.inf, row.live_bytes or 0)) if good else None
     return tuple(_marked(row, best) for row in rows)
 
@@ -130,7 +133,12 @@ def _fix(case: Case, arm: str) -> FixResult | None:
     correct, error, output = _output(case, recording, arm)
     text = units.estimate(e.ratio, e.ci_low, e.ci_high)
     if recovered is not None:
-        text += f", {units.share(recovered)} of the effect gone"
+        gain = case.direction < 0
+        text += (
+            f", gives up {units.share(recovered)} of the gain"
+            if gain
+            else f", {units.share(recovered)} of the effect gone"
+        )
     if comparison.verdict is Verdict.EQUIVALENT:
         text += f", detection limit {units.percent(comparison.mde)}"
     if live is not None:

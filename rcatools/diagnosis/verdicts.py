@@ -56,14 +56,19 @@ def judge_links(links: Sequence[Link], observed: Observed) -> tuple[tuple[LinkRe
     if ended is not None:
         end = next(item for item in results if item.id == ended)
         after = [item.id for item in results if item.verdict is LinkVerdict.SHOWN and not item.as_cause]
-        text = f'As a cause the chain ends at ({ended}), "{end.text}": not shown. {end.reason}.'
+        text = f'As a cause the chain ends at ({ended}), "{end.text}", which was not shown.'
         if after:
             text += f" What ({'), ('.join(after)}) shows is then the effect of something else."
-        return tuple(results), ended, text
+        return tuple(results), ended, f"{text} {_capital(end.reason)}."
     open_links = [item.id for item in results if item.verdict is not LinkVerdict.SHOWN]
     if open_links:
-        return tuple(results), None, f"No link failed; ({'), ('.join(open_links)}) are not settled."
+        are = "is" if len(open_links) == 1 else "are"
+        return tuple(results), None, f"No link failed; ({'), ('.join(open_links)}) {are} not settled."
     return tuple(results), None, "Every link of the chain was shown."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _judge_link(link: Link, observed: Observed) -> tuple[LinkVerdict, str, tuple[Evidence, ...]]:

@@ -26,6 +26,7 @@ OUTCOME_TEXT = {
     "one_mode": "one level",
     "two_modes": "two levels",
     "not_explained": "not explained",
+    "changes": "changes in most blocks",
     "several": "several owners",
     "unknown": "no nameable owner",
     "gone": "no such block",
@@ -35,7 +36,7 @@ REASON_TEXT = {
     "interval_excludes_one": "the interval excludes no difference",
     "interval_inside_margin": "the interval lies inside the margin",
     "interval_too_wide": "the interval is too wide",
-    "too_few_runs": "too few runs for a verdict",
+    "too_few_runs": "few runs",
     "within_noise_floor": "no larger than equal arms differ",
     "order_or_drift": "drift or order may explain it",
     "modes_in_arm": "one arm falls on two levels",
@@ -46,6 +47,21 @@ REASON_TEXT = {
     "pooled_samples_refused": "samples of one process are no replicates",
     "outputs_differ": "its output is not the baseline's",
 }
+
+
+SETTING_TEXT = {
+    "arch": "architecture",
+    "torch": "torch version",
+    "vllm": "vLLM version",
+    "rocm": "ROCm version",
+    "rocm_runtime": "ROCm runtime",
+    "cuda": "CUDA version",
+}
+
+
+def setting(key: str) -> str:
+    """A key of an environment as words."""
+    return SETTING_TEXT.get(key, key.replace("_", " "))
 
 
 def said(outcome: str) -> str:
@@ -66,6 +82,13 @@ def owner(name: str) -> str:
 def reasons(codes: Iterable[str]) -> str:
     """Reason codes as words."""
     return ", ".join(REASON_TEXT.get(str(code), str(code).replace("_", " ")) for code in codes)
+
+
+def replicated(number: int, replicate: str = "block") -> str:
+    """How many replicates: "12 blocks", "8 processes", "16 blocks of one process"."""
+    head, _, rest = replicate.partition(" ")
+    many = f"{head}es" if head.endswith("s") else f"{head}s"
+    return counted(number, head, many) + (f" {rest}" if rest else "")
 
 
 def counted(number: int, one: str, many: str = "") -> str:

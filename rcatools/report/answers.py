@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rcatools import units
-from rcatools.report import words
+from rcatools.diagnosis import wording
+from rcatools.report import fix_table, words
 from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
 
@@ -20,8 +21,8 @@ def preflight(document: Document, measured: Measured) -> list[str]:
     if noise:
         limit = f"; smallest effect that would have been seen {units.percent(noise['detectable'])}"
         sentences.append(
-            f"Two arms of the same build differ by {units.change(noise['ratio'])} "
-            f"{units.interval(noise['ci_low'], noise['ci_high'])} over {noise['n']} blocks "
+            f"Two arms of the same build differ by {words.effect(noise)} over "
+            f"{wording.counted(noise['n'], 'block')} "
             f"(noise floor {units.percent(noise['floor'])}{limit if noise['detectable'] is not None else ''})."
         )
     else:
@@ -53,18 +54,18 @@ def reproduce(document: Document, _: Measured) -> list[str]:
         return ["The suspect and the baseline were not both measured: there is no answer."]
     what = {
         "slower": "There is a regression",
-        "faster": "There is no regression; it is an improvement",
+        "faster": "A gain, not a regression",
         "equivalent": "There is no regression within the margin",
         "undecided": "The data do not decide",
     }.get(effect["verdict"], effect["verdict"])
     sentences = [
         f"{what}: {effect['arm']} against {effect['against']} is {words.effect(effect)} in time over "
-        f"{effect['n']} blocks."
+        f"{wording.counted(effect['n'], 'block')}."
     ]
     if effect["mde"] is not None:
         sentences.append(f"The smallest effect that would have been seen is {units.percent(effect['mde'])}.")
     if effect["reasons"]:
-        sentences.append(f"Reasons: {words.reasons(effect['reasons'])}.")
+        sentences.append(f"Why: {wording.reasons(effect['reasons'])}.")
     sentences += [str(text) for text in effect["warnings"]]
     return sentences
 
@@ -76,25 +77,22 @@ def profile_kernels(document: Document, _: Measured) -> list[str]:
     for item in document["mechanisms"]:
         if item["arm"] == suspect:
             kind = words.MECHANISM_TEXT.get(item["kind"], item["kind"])
-            sentences.append(f"In {suspect}: {kind}. {item['text']}")
-    sentences += [item["text"] for item in document["reconcile"] if item["arm"] == suspect]
+            sentences.append(f"In {suspect}, {item['text']} (read as: {kind})")
+    sentences += (document.get("boundary") or {}).get("sentences", ())
     for bound in ("bandwidth", "compute"):
         chosen = [item for item in document["kernels"] if item["bound"] == bound]
         if chosen:
-            slower = [item["kernel"] for item in chosen if item["verdict"] == "slower"]
+            slower = [f"{k['kernel']} ({_launch(k)})" for k in chosen if k["verdict"] == "slower"]
             limits = [item["mde"] for item in chosen if item["mde"] is not None]
-            limit = f" (largest detection limit {units.percent(max(limits))})" if limits else ""
-            text = f"slower: {', '.join(slower)}" if slower else "none is slower"
-            sentences.append(f"Of {len(chosen)} {bound}-bound kernels timed alone, {text}{limit}.")
-    differences = sorted(item["delta_us"] for item in document["kernels"])
-    if len(differences) >= 3:
-        lengths = [item["base_us"] for item in document["kernels"]]
-        sentences.append(
-            f"The differences lie between {units.duration_us(differences[0])} and {units.duration_us(differences[-1])} a "
-            f"call (median {units.duration_us(differences[len(differences) // 2])}), while the kernels last from "
-            f"{units.duration_us(min(lengths))} to {units.duration_us(max(lengths))}."
-        )
+            limit = f"; largest detection limit {units.percent(max(limits))}" if limits else ""
+            text = f"longer: {', '.join(slower)}" if slower else "none is longer"
+            kernels = wording.counted(len(chosen), f"{bound}-bound kernel")
+            sentences.append(f"Of {kernels} timed alone, {text}{limit}.")
     return sentences or ["No trace and no isolated kernel times were recorded: there is no answer."]
+
+
+def _launch(item: Mapping[str, Any]) -> str:
+    return f"{units.change(item['ratio'])}, {units.signed_duration_us(item['delta_us'])} a launch"
 
 
 def allocator(document: Document, measured: Measured) -> list[str]:
@@ -119,9 +117,18 @@ def allocator(document: Document, measured: Measured) -> list[str]:
                 largest = held.sort_values("size", ascending=False).iloc[0]
                 sentences.append(
                     f"In {suspect}, {stream_name(row['stream'])} keeps {units.byte_size(row['active'])} live; its largest "
-                    f"block ({units.byte_count(int(largest['size']))}) belongs to {words.owner(str(largest['owner']))} "
+                    f"block ({units.byte_count(int(largest['size']))}) belongs to {wording.owner(str(largest['owner']))} "
                     f"(by {largest['basis']})."
                 )
+    baseline = document["effect"]["against"] if document["effect"] else ""
+    for recording in measured.ledger["recording"].unique() if suspect else ():
+        own = side_streams(measured, recording, str(baseline))
+        held = int((own["active"] > 0).sum()) if len(own) else 0
+        if held:
+            streams = wording.counted(held, "stream")
+            sentences.append(
+                f"The baseline ({baseline}) has {streams} with live bytes of that kind without any profile."
+            )
     return sentences or [
         "No allocator snapshot was recorded (the device has none, or --no-inspect): no answer."
     ]
@@ -129,18 +136,8 @@ def allocator(document: Document, measured: Measured) -> list[str]:
 
 def compare_fixes(document: Document, _: Measured) -> list[str]:
     """Which variants work."""
-    works = [item for item in document["fixes"] if item["verdict"] in {"equivalent", "faster"}]
-    fails = [item for item in document["fixes"] if item["verdict"] == "slower"]
     unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
-    sentences = []
-    if works:
-        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in works)
-        sentences.append(f"Back at the baseline: {listed}.")
-    else:
-        sentences.append("No variant is shown to be back at the baseline.")
-    if fails:
-        listed = ", ".join(f"{item['arm']} ({units.change(item['ratio'])})" for item in fails)
-        sentences.append(f"Still slower than the baseline: {listed}.")
+    sentences = [f"{words.capital(text)}." for text in fix_table.fixes_that_work(document)]
     if unclear:
         sentences.append(f"Undecided: {', '.join(item['arm'] for item in unclear)}.")
     wrong = [item["arm"] for item in document["fixes"] if item["correct"] is False]
@@ -156,10 +153,12 @@ def findings(document: Document, _: Measured) -> list[str]:
     sentences = [document["answer"], *document["details"], document["chain"]["text"]]
     for item in document["hypotheses"]:
         sentences.append(
-            f"{item['title']}: {words.STATUS_TEXT.get(item['status'], item['status'])}. {item['reason']}"
+            f"{words.capital(item['title'])}: {words.STATUS_TEXT.get(item['status'], item['status'])}. {item['reason']}"
         )
     if document["open"]:
-        sentences.append(f"{len(document['open'])} questions were not tested; each names the run that would.")
+        count = wording.counted(len(document["open"]), "question")
+        was, names = ("was", "it names") if len(document["open"]) == 1 else ("were", "each names")
+        sentences.append(f"{count} {was} not tested; {names} the run that would.")
     return [text for text in sentences if text]
 
 
@@ -168,6 +167,15 @@ def vime_decode(document: Document, _: Measured) -> list[str]:
     from rcatools.report import vime_findings
 
     return vime_findings.sentences(document, vime_findings.load_extras(str(document["investigation"])))
+
+
+def further(investigation: str, notebooks: Sequence[str], document: Document) -> list[dict[str, Any]]:
+    """What an investigation answers beyond verdict.json: ``[{"question", "sentences"}]``, by its own notebooks."""
+    if "06_vime_decode" not in notebooks:
+        return []
+    from rcatools.report import vime_findings
+
+    return vime_findings.questions(document, vime_findings.load_extras(investigation))
 
 
 ANSWERS: dict[str, Callable[[Document, Measured], list[str]]] = {

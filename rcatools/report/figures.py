@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import words
 from rcatools.report.charts import Bars, Curve, Forest, Interval, Strip, numbered_families
 from rcatools.report.measured import Facts, Measured
@@ -24,7 +25,7 @@ def _interval(item: Mapping[str, Any]) -> Interval:
         low=_minus_one(item["ci_low"]),
         high=_minus_one(item["ci_high"]),
         tone=words.VERDICT_TONE.get(item["verdict"], "open"),
-        note=f"{item['verdict']}, {item['n']} blocks",
+        note=f"{item['verdict']}, {wording.counted(item['n'], 'block')}",
     )
 
 
@@ -44,7 +45,7 @@ def fixes(document: Document, margin: float | None) -> Forest:
     return Forest(
         "fixes",
         "Fix variants against the baseline",
-        "One row per arm: mean change of the step time with its confidence interval over blocks. The band is "
+        "One row per arm: mean change of time with its confidence interval over blocks. The band is "
         "the declared margin. " + _in_words(rows),
         CHANGE_AXIS,
         tuple(rows),
@@ -59,13 +60,20 @@ def arms(document: Document, margin: float | None) -> Forest:
     return Forest(
         "arms",
         "All arms against the baseline",
-        "One row per arm: mean change of the step time with its confidence interval over blocks. "
-        + _in_words(rows),
+        "One row per arm: mean change of time with its confidence interval over blocks. "
+        + _in_words(rows)
+        + _other_outputs(document, [row.label for row in rows]),
         CHANGE_AXIS,
         rows,
         band=margin,
         value_name="Change",
     )
+
+
+def _other_outputs(document: Document, drawn: Sequence[str]) -> str:
+    """A sentence about arms that are drawn but carry no verdict, because they compute something else."""
+    other = [i["arm"] for i in document["arms"] if "outputs_differ" in i["reasons"] and i["arm"] in drawn]
+    return f" Not judged, because its output is not the baseline's: {', '.join(other)}." if other else ""
 
 
 def _in_words(rows: Sequence[Interval]) -> str:
@@ -91,8 +99,9 @@ def kernels(document: Document, margin: float | None) -> Forest:
     return Forest(
         "kernels",
         "Kernels alone: suspect against baseline",
-        "Each kernel timed by itself, in a graph of repeats. Slower memory would show on the bandwidth-bound kernels, in "
-        "proportion to their duration; a fixed cost between kernels shows most on the shortest ones.",
+        "Each kernel timed by itself, launched back to back in a graph, so that a time holds one kernel boundary. Slower "
+        "memory would show on the bandwidth-bound kernels, in proportion to their duration; a cost at each boundary shows "
+        "most on the shortest kernels.",
         CHANGE_AXIS,
         rows,
         band=margin,
@@ -138,26 +147,33 @@ def kernel_differences(document: Document) -> Forest:
         )
     return Forest(
         "kernel-differences",
-        "The same difference in time",
-        "Shortest kernel first. A fixed cost per kernel is the same for all of them; slower memory grows with duration.",
-        "difference against the baseline, one call",
+        "The same differences as times",
+        "Shortest kernel first. A cost at each boundary does not grow with the kernel; slower memory does."
+        + _one_boundary(document),
+        "difference against the baseline, one launch",
         tuple(rows),
         unit="us",
         value_name="Difference",
     )
 
 
+def _one_boundary(document: Document) -> str:
+    found = document.get("boundary")
+    return f" One boundary costs {units.signed_duration_us(found['delta_us'])}." if found else ""
+
+
 def ceiling_share(document: Document) -> Bars:
     """What share of the device's measured ceiling each kernel reaches."""
     rows = tuple(
-        (f"{item['kernel']} ({item['bound']})", (item["share"],))
+        (f"{item['kernel']} ({item['bound']})", (item["ceiling"],))
         for item in document["kernels"]
-        if item["share"] is not None
+        if item.get("ceiling") is not None
     )
     return Bars(
         "ceiling",
         "Share of the measured ceiling",
-        "Rate of each kernel against the copy bandwidth or the matrix rate measured on the same device.",
+        "Rate of each kernel, timed alone in the baseline, against what the same device was measured to reach: bandwidth "
+        "of a copy or a read, or the rate of a matrix product. Kernels bound by latency have no such ceiling.",
         "share of the ceiling, baseline arm",
         ("reached",),
         rows,
@@ -175,7 +191,8 @@ def where_time_went(document: Document) -> Bars:
     return Bars(
         "where",
         "Where the time went",
-        "Difference of one traced step against the baseline, split into time inside kernels and gaps between them.",
+        "Difference of one traced step against the baseline, split into time inside kernels and gaps between them."
+        + _other_outputs(document, [name for name, _ in rows]),
         "difference of one step against the baseline",
         ("inside kernels", "gaps between kernels"),
         rows,
@@ -229,8 +246,8 @@ def allocator(measured: Measured, recording: str, arms: Sequence[str]) -> Bars:
     return Bars(
         "allocator",
         "Allocator bytes on side streams",
-        "Bytes that the allocator keeps for each stream other than the one with the KV cache, when decode starts. Live "
-        "bytes cannot be returned by empty_cache.",
+        "Bytes that the allocator keeps for each stream other than the one with the KV cache, when decode starts. The "
+        "baseline shows what a process holds without any profile. Live bytes cannot be returned by empty_cache.",
         "bytes held for the stream",
         ("live", "awaiting free", "stranded", "releasable"),
         tuple(rows),
@@ -269,7 +286,7 @@ def blocks(document: Document, measured: Measured, facts: Facts) -> Strip:
     return Strip(
         "blocks",
         "Every block",
-        "One tick per block: step time of the arm over the baseline of the same block. Nothing is left out.",
+        "One tick per block: time of the arm over the baseline of the same block. Nothing is left out.",
         CHANGE_AXIS,
         rows,
         band=facts.margin,
@@ -325,7 +342,7 @@ def families(document: Document, margin: float | None) -> list[Curve]:
             Curve(
                 f"family-{family}",
                 f"Arms {family}_N",
-                f"Change of the step time over N, the number in the name of the arm: {_numbers(points)}.",
+                f"Change of time over N, the number in the name of the arm: {_numbers(points)}.",
                 f"N in {family}_N",
                 "time against the baseline",
                 ((family, points),),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from rcatools import units
-from rcatools.report import present, provenance, words
+from rcatools.diagnosis import wording
+from rcatools.report import fix_table, present, provenance, words
 from rcatools.report.safe import harmless, md, md_block, md_code, mermaid, web_address
 from rcatools.report.table import Table, to_markdown
 
 MAX_CHARACTERS = 60_000
 MOST_ROWS = 300
+LABEL_CHARACTERS, LABEL_WIDTH = 120, 26
 CUT = "> **Cut to fit the size of an issue; the full report is in report.html.**"
 
 Document = Mapping[str, Any]
@@ -31,21 +34,19 @@ class _Part:
 def render(document: Document, limit: int = MAX_CHARACTERS) -> str:
     """The findings as Markdown, at most ``limit`` characters.
 
-    Long tables lose rows first, those of the least needed sections before others; each cut says so.
+    Long tables lose rows, the least needed section first; each cut says so.
     """
     document = harmless(document)
     parts = _parts(document)
     head = _head(document)
-    rows: list[int] = [MOST_ROWS] * len(parts)
     bodies = [part.render(MOST_ROWS) for part in parts]
     text = _join(head, parts, bodies)
-    for keep in (40, 12, 4, 0):
-        for priority in sorted({part.priority for part in parts} - {0}, reverse=True):
+    for priority in sorted({part.priority for part in parts} - {0}, reverse=True):
+        for keep in (40, 12, 4, 0):
             if len(text) <= limit:
                 return text
             for index, part in enumerate(parts):
-                if part.priority == priority and rows[index] > keep:
-                    rows[index] = keep
+                if part.priority == priority:
                     bodies[index] = part.render(keep)
             text = _join(head, parts, bodies)
     return text if len(text) <= limit else _hard_cut(text, limit)
@@ -87,18 +88,27 @@ def _head(document: Document) -> str:
         lines += [
             "",
             f"- **Effect:** {md_code(effect['arm'])} against {md_code(effect['against'])}: "
-            f"{md(words.effect(effect))} in time, {effect['n']} blocks, {md(words.verdict(effect['verdict']))}",
-            f"- **Detection limit:** {md(words.detection(effect['mde']))}",
+            f"{md(words.effect(effect))} in time, {wording.counted(effect['n'], 'block')}, "
+            f"{md(words.verdict(effect['verdict']))}",
+            f"- **Detection limit:** {md(words.detection(effect['mde']))} (the smallest change that would have been seen "
+            "with 80 % power)",
         ]
     noise = document["noise"]
     if noise:
         lines.append(f"- **Noise floor (A/A):** {md(units.percent(noise['floor']))}. {md(noise['text'])}")
     if document["sensitive"] is not None:
-        said = "found" if document["sensitive"] else "**missed: 'no difference' cannot be relied on**"
+        plants = document["plants"]
+        found = sum(1 for item in plants if item["found"])
+        said = f"{found} of {len(plants)} found" if plants else "found"
+        if not document["sensitive"]:
+            said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
-    device = document["environment"].get("device")
-    if device:
-        lines.append(f"- **Measured on:** {md(device)}")
+    if document["fixes"]:
+        variants = "; ".join(fix_table.fixes_that_work(document))
+        lines += [f"- **Fix variants:** {md(variants)}"] if variants else []
+    measured_on = words.devices(document)
+    if measured_on:
+        lines.append(f"- **Measured on:** {md(measured_on)}")
     lines += [f"- {md(text)}" for text in document["details"] if text != document["chain"]["text"]]
     lines += [f"- ⚠ {md(text)}" for text in document["warnings"]]
     return "\n".join(lines)
@@ -106,30 +116,86 @@ def _head(document: Document) -> str:
 
 def _parts(document: Document) -> list[_Part]:
     return [
-        _Part("### How to reproduce", lambda rows: md_block(document["reproduce"], "sh")),
+        _Part("### How to reproduce", lambda rows: _reproduce(document)),
+        _Part("### What was asked", lambda rows: _questions(document)),
         _Part("### Causal chain", lambda rows: _chain(document, rows)),
         _Part("### Rival causes", lambda rows: _causes(document, rows)),
-        _Part("", lambda rows: _fold_predictions(document, rows), 3),
-        _Part("### Fix variants", lambda rows: _table(present.fixes(document, bars=True), rows), 1),
+        _Part("", lambda rows: _matrices(document, rows), 3),
+        _Part("", lambda rows: _fold(present.observations(document), rows), 2),
+        _Part("### Fix variants", lambda rows: _table(fix_table.fixes(document, bars=True), rows), 1),
         _Part("### Live check", lambda rows: _live(document)),
         _Part("", lambda rows: _fold(present.arms(document, bars=True), rows), 3),
-        _Part("", lambda rows: _fold(present.mechanisms(document), rows), 4),
+        _Part("", lambda rows: _kernels(document, rows), 3),
         _Part("", lambda rows: _fold(present.reconcile(document), rows), 4),
-        _Part("", lambda rows: _fold(present.kernels(document), rows), 4),
+        *(
+            [_Part("", lambda rows: _fold(present.mechanisms(document), rows), 6)]
+            if _asks_where(document)
+            else []
+        ),
         _Part("", lambda rows: _fold(present.plants(document), rows), 2),
-        _Part("### Published claims", lambda rows: _claims(document, rows), 2),
+        _Part("### Published claims", lambda rows: _table(provenance.claims(document), rows), 2),
+        _Part("", lambda rows: _pending(document)),
+        _Part("", lambda rows: _fold(provenance.claims_in_full(document), rows), 5),
+        _Part("", lambda rows: _fold(provenance.claim_differences(document), rows), 5),
         _Part("", lambda rows: _fold(provenance.published(document), rows), 4),
-        _Part("### Not tested", lambda rows: _table(provenance.open_questions(document), rows), 2),
-        _Part("### Environment", lambda rows: _table(provenance.environment(document), rows), 2),
-        _Part("### Raw data", lambda rows: _raw(document, rows), 2),
+        _Part("", lambda rows: _sources(document, rows), 4),
+        _Part("### Not tested", lambda rows: _open(document, rows), 2),
+        _Part("### Environment", lambda rows: _environment(document, rows), 2),
+        _Part("### Raw data", lambda rows: _table(provenance.recordings(document), rows), 2),
+        _Part("", lambda rows: _fold(provenance.hashes(document), rows), 5),
+        _Part("", lambda rows: _fold_predictions(document, rows), 7),
         _Part("", lambda rows: _method(document)),
     ]
+
+
+def _reproduce(document: Document) -> str:
+    """The command that judges again, and those that made the recordings judged."""
+    parts = [f"Judge the recordings again:\n\n{md_block(document['reproduce'], 'sh')}"]
+    made = provenance.commands(document)
+    if made:
+        parts.append("Record again, on such a machine (each recording judged here was made by):")
+        parts.append(md_block("\n".join(made), "sh"))
+    return "\n\n".join(parts) if made else md_block(document["reproduce"], "sh")
+
+
+def _matrices(document: Document, rows: int) -> str:
+    folds = [
+        _fold(present.matrix(document, group), rows, f"Evidence matrix, {group.replace('_', ' ')}")
+        for group in present.groups(document)
+    ]
+    return "\n\n".join(part for part in folds if part)
+
+
+def _kernels(document: Document, rows: int) -> str:
+    table = present.kernels(document)
+    body = _table(table, rows)
+    if not body:
+        return ""
+    said = [f"- {md(text)}" for text in (document.get("boundary") or {}).get("sentences", ())]
+    return fold(f"{table.title} ({len(table.rows)})", "\n".join([*said, "", body] if said else [body]))
+
+
+def _open(document: Document, rows: int) -> str:
+    """Every question with what it needs and its command, those that need the same command together."""
+    items = document["open"]
+    parts = []
+    for item in items[:rows]:
+        needs = f" Needs {item['needs']}." if item["needs"] else ""
+        asked = md(words.sentence(item["text"]) + needs)
+        parts.append(f"- {asked}\n\n{_indented(md_block(item['run'], 'sh'))}")
+    if len(items) > rows:
+        parts.append(f"{len(items) - rows} more are in report.html")
+    return "\n\n".join(parts)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def _table(table: Table, rows: int) -> str:
     if not table.rows:
         return ""
-    return to_markdown(table.head(rows))
+    return to_markdown(table.head(rows)) if rows else md(table.head(0).note)
 
 
 def _fold(table: Table, rows: int, title: str | None = None) -> str:
@@ -142,11 +208,34 @@ def fold(title: str, body: str) -> str:
     return f"<details>\n<summary>{md(title)}</summary>\n\n{body}\n\n</details>"
 
 
+def _asks_where(document: Document) -> bool:
+    """Whether the investigation looks inside the step at all: it names the notebook of kernels, or none."""
+    notebooks = document.get("notebooks") or ()
+    return not notebooks or "02_profile_kernels" in notebooks
+
+
+def _environment(document: Document, rows: int) -> str:
+    parts = [_table(made(document), rows) for made in (provenance.devices, provenance.environment)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _questions(document: Document) -> str:
+    parts = []
+    for item in document.get("questions") or ():
+        answers = "\n".join(f"- {md(text)}" for text in item["sentences"])
+        parts.append(f"**{md(item['question'])}**\n\n{answers}")
+    return "\n\n".join(parts)
+
+
 def _chain(document: Document, rows: int) -> str:
     if not document["links"]:
         return ""
     return "\n\n".join(
-        [chain_diagram(document), _table(present.links(document), MOST_ROWS), md(document["chain"]["text"])]
+        [
+            chain_diagram(document),
+            _table(present.links(document), MOST_ROWS),
+            md(present.chain_text(document)),
+        ]
     )
 
 
@@ -157,7 +246,8 @@ def chain_diagram(document: Document) -> str:
     for index, link in enumerate(document["links"]):
         sign, word = words.LINK_SIGN.get(link["verdict"], "?"), words.LINK_TEXT.get(link["verdict"], "?")
         names.append(f"L{index}")
-        label = f"{mermaid(link['id'], 12)}: {mermaid(link['text'], 48)}<br>{sign} {word}"
+        text = "<br>".join(textwrap.wrap(mermaid(link["text"], LABEL_CHARACTERS), LABEL_WIDTH))
+        label = f"{mermaid(link['id'], 12)}: {text}<br>{sign} {word}"
         lines.append(f'  L{index}["{label}"]:::{_diagram_class(link)}')
     lines += [f"  {a} --> {b}" for a, b in pairwise(names)]
     lines += [
@@ -188,51 +278,48 @@ def _causes(document: Document, rows: int) -> str:
             )
             items.append(f"- {md(words.capital(item['title']))}: {seen or md(item['reason'])}")
         lines.append("\n".join(items))
-    decide = [item for item in document["hypotheses"] if item["decide"]]
+    decide = present.deciding(document)
     if decide:
         lines.append("**What would decide:**")
         lines += [
-            f"{md(words.capital(item['title']))}: {md(item['decide']['text'])}\n\n{md_block(item['decide']['run'], 'sh')}"
-            for item in decide
+            "\n".join([*(f"- {md(text)}" for text in texts), "", md_block(run, "sh")])
+            for run, texts in decide.items()
         ]
     return "\n\n".join(lines)
 
 
 def _fold_predictions(document: Document, rows: int) -> str:
-    folds = [
-        _fold(present.matrix(document, group), rows, f"Evidence matrix, {group.replace('_', ' ')}")
-        for group in present.groups(document)
-    ]
-    folds.append(_fold(present.observations(document), rows))
+    if not rows and document["hypotheses"]:
+        return "What each cause predicts, one by one, is in report.html."
+    folds = []
     for item in document["hypotheses"]:
         if item["predictions"]:
-            table = _table(present.predictions(item, short=True), rows)
-            title = f"Predictions of: {item['title']} ({len(item['predictions'])})"
-            folds.append(fold(title, f"{md(item['reason'])}\n\n{table}"))
-    return "\n\n".join(part for part in folds if part)
+            table = _table(present.predictions(item, short=True, names=present.titles(document)), rows)
+            folds.append(fold(f"Predictions of: {item['title']} ({len(item['predictions'])})", table))
+    return "\n\n".join(folds)
 
 
-def _claims(document: Document, rows: int) -> str:
-    if not document["claims"]:
-        return ""
-    parts = [_table(provenance.claims(document), rows)]
-    parts += [
-        _fold(made(document), rows) for made in (provenance.claims_in_full, provenance.claim_differences)
-    ]
+def _pending(document: Document) -> str:
+    """The commands that claims wait for."""
     pending = [item for item in document["claims"] if item["pending"]]
-    if pending:
-        parts.append("Pending, one command each:")
-        parts += [
-            f"{md(item['source'])}, {md(item['text'])}\n\n{md_block(item['pending'], 'sh')}"
-            for item in pending
-        ]
+    parts = ["Pending, one command each:"] if pending else []
+    parts += [
+        f"- {md(item['source'])}, {md(item['text'])}\n\n{_indented(md_block(item['pending'], 'sh'))}"
+        for item in pending
+    ]
+    return "\n\n".join(parts)
+
+
+def _sources(document: Document, rows: int) -> str:
+    """Addresses of what was published."""
     addresses = dict.fromkeys(
         web_address(item["url"]) for item in [*document["claims"], *document["published"]]
     )
     sources = [f"- <{address}>" for address in addresses if address]
-    if sources:
-        parts.append(fold(f"Sources ({len(sources)})", "\n".join(sources[:rows])))
-    return "\n\n".join(part for part in parts if part)
+    if not sources:
+        return ""
+    left = [f"- {len(sources) - rows} more are in report.html"] if len(sources) > rows else []
+    return fold(f"Sources ({len(sources)})", "\n".join(sources[:rows] + left))
 
 
 def _live(document: Document) -> str:
@@ -241,11 +328,6 @@ def _live(document: Document) -> str:
         return ""
     lines = [md(text) for text in live["sentences"]]
     return "\n".join(f"- {line}" for line in lines)
-
-
-def _raw(document: Document, rows: int) -> str:
-    parts = [_table(provenance.recordings(document), rows), _fold(provenance.hashes(document), rows)]
-    return "\n\n".join(part for part in parts if part)
 
 
 METHOD = (

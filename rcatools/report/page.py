@@ -15,11 +15,13 @@ from markupsafe import Markup
 
 import rcatools
 from rcatools import units
+from rcatools.diagnosis import wording
+from rcatools.diagnosis.answer import MAIN_GROUP
 from rcatools.report import present, words
 from rcatools.report.charts import Chart
 from rcatools.report.measured import Facts, Measured
 from rcatools.report.plot import figure
-from rcatools.report.safe import clean, harmless
+from rcatools.report.safe import harmless
 from rcatools.report.sections import Builder
 from rcatools.report.theme import DARK, FONT, LIGHT, css_variables
 
@@ -30,8 +32,7 @@ VERDICT_WORDS = {
     "equivalent": "≈ Equivalent within the margin",
     "undecided": "? Undecided",
 }
-SHOWN_REMARKS = 4
-SHOWN_CHARACTERS = 230
+SHOWN_REMARKS = 12
 
 Document = Mapping[str, Any]
 
@@ -49,10 +50,10 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
         "title": document["title"],
         "question": document["question"],
         "answer": document["answer"],
-        "details": [words.sentence(clean(text, SHOWN_CHARACTERS)) for text in remarks[:SHOWN_REMARKS]],
-        "more": [words.sentence(text) for text in remarks] if _shortened(remarks) else [],
+        "details": [words.sentence(text) for text in remarks[:SHOWN_REMARKS]],
+        "more": [words.sentence(text) for text in remarks[SHOWN_REMARKS:]],
         "warnings": document["warnings"],
-        "device": document["environment"].get("device") or "",
+        "device": words.devices(document),
         "tone": words.VERDICT_TONE.get(effect.get("verdict", ""), "open"),
         "verdict_word": VERDICT_WORDS.get(effect.get("verdict", ""), "No measured verdict"),
         "tiles": _tiles(document),
@@ -76,17 +77,16 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
     )
 
 
-def _shortened(remarks: list[str]) -> bool:
-    return len(remarks) > SHOWN_REMARKS or any(len(text) > SHOWN_CHARACTERS for text in remarks)
-
-
 def _tiles(document: Document) -> list[dict[str, str]]:
     tiles = []
     effect, noise = document["effect"], document["noise"]
     if effect and effect["ratio"] is not None:
-        interval = units.interval(effect["ci_low"], effect["ci_high"])
-        note = f"{effect['arm']} against {effect['against']}, {effect['n']} blocks, {interval}"
-        tiles.append({"name": "Effect on time", "value": units.change(effect["ratio"]), "note": note})
+        value, _, interval = words.effect(effect).partition(" [")
+        note = f"{effect['arm']} against {effect['against']}, {wording.counted(effect['n'], 'block')}"
+        note += f", [{interval}" if interval else ""
+        several = len(document["environment"].get("devices") or ()) > 1
+        note += f", {document['environment']['device']}" if several else ""
+        tiles.append({"name": "Effect on time", "value": value, "note": note})
         tiles.append(
             {
                 "name": "Detection limit",
@@ -115,8 +115,18 @@ def _tiles(document: Document) -> list[dict[str, str]]:
         )
     for group, items in present.groups(document).items():
         stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
-        name = f"{words.capital(group.replace('_', ' '))} that stands"
-        tiles.append({"name": name, "value": ", ".join(stands) or "none yet", "note": "", "words": "yes"})
+        if stands or group == MAIN_GROUP:
+            devices = present.on_devices(
+                [p for item in items for p in item["predictions"] if p["holds"] is not None]
+            )
+            tiles.append(
+                {
+                    "name": words.capital(group.replace("_", " ")),
+                    "value": ", ".join(stands) or "not settled",
+                    "note": devices.strip(" ()"),
+                    "words": "yes",
+                }
+            )
     return tiles
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import words
 from rcatools.report.table import Cell, Table, make
 
@@ -23,6 +24,13 @@ def links(document: Document) -> Table:
             [Cell(f"({link['id']})"), link["text"], words.link_cell(link["verdict"]), evidence, as_cause]
         )
     return make("Causal chain", ["Link", "What must be seen", "Verdict", "Evidence", "As a cause"], rows)
+
+
+def why(link: Mapping[str, Any], clauses: int = 2) -> str:
+    """What a link was judged by, in short: the leading clauses of its evidence, only what failed where it failed."""
+    texts = [item["text"] for item in link["evidence"]]
+    failed = [text for text in texts if link["verdict"] == "not_shown" and text in link["reason"]]
+    return "; ".join("; ".join(text.split("; ")[:clauses]) for text in failed or texts) or str(link["reason"])
 
 
 STATUS_ORDER = ("supported", "undecided", "not_tested", "contradicted")
@@ -58,34 +66,81 @@ def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
     predictions = hypothesis["predictions"]
     failed = [item for item in predictions if item["holds"] is False and item["necessary"]]
     held = [item for item in predictions if item["holds"] is True]
-    untested = sum(1 for item in predictions if item["holds"] is None)
     if hypothesis["status"] == "contradicted" and failed:
-        told = [
-            f"{item['text']}: expected {item['expected']}, seen {words.outcome(item['observed'])}"
-            for item in failed
-        ]
-        return _few(told, most, "further predictions fail")
+        told = [f"{item['text']}: {item['expected']} expected, {words.seen(item)} seen" for item in failed]
+        left = wording.counted(len(told) - most, "further prediction")
+        return _few(told, most, f"{left} {'fails' if len(told) - most == 1 else 'fail'}") + on_devices(failed)
     if hypothesis["status"] == "supported" and held:
-        distinct = [item for item in held if item["distinct_from"]] or held
-        told = [f"{item['text']}: {words.outcome(item['observed'])}" for item in distinct]
-        counts = f"{len(held)} predictions hold, none that is necessary fails"
-        return f"{_few(told, most, 'more')}. {counts}" + (f", {untested} not tested" if untested else "")
+        told = [f"{item['text']}: {words.seen(item)}" for item in own_first(held)]
+        return f"{_few(told, most, f'{len(told) - most} more')}. {balance(predictions)}{on_devices(held)}"
     return str(hypothesis["reason"])
+
+
+def on_devices(predictions: Sequence[Mapping[str, Any]]) -> str:
+    """The devices that predictions were seen on, in parentheses, where the evidence names them."""
+    named = [place.get("device", "") for item in predictions for place in item["places"]]
+    devices = [name for name in dict.fromkeys(named) if name]
+    return f" ({', '.join(devices)})" if devices else ""
+
+
+def deciding(document: Document) -> dict[str, list[str]]:
+    """The runs that would settle what is open, each with the sentences about what it would settle."""
+    found: dict[str, list[str]] = {}
+    for item in document["hypotheses"]:
+        if item["decide"]:
+            text = f"{words.capital(item['title'])}. {words.capital(item['decide']['text'])}."
+            found.setdefault(item["decide"]["run"], []).append(text)
+    return found
+
+
+def own_first(held: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Predictions that hold, first those that most rivals do not share."""
+    return sorted(held, key=lambda item: (-len(item["distinct_from"]), not item["necessary"]))
+
+
+def balance(predictions: Sequence[Mapping[str, Any]]) -> str:
+    """How many predictions hold, fail and were not judged, in words."""
+    held = sum(1 for item in predictions if item["holds"] is True)
+    failed = [item for item in predictions if item["holds"] is False]
+    open_ones = sum(1 for item in predictions if item["holds"] is None)
+    necessary = sum(1 for item in failed if item["necessary"])
+    texts = [f"{wording.counted(held, 'prediction')} {'holds' if held == 1 else 'hold'}"]
+    if failed:
+        texts.append(f"{len(failed)} {'fails' if len(failed) == 1 else 'fail'} ({necessary} necessary)")
+    else:
+        texts.append("none fails")
+    if open_ones:
+        texts.append(f"{open_ones} not judged")
+    return ", ".join(texts)
 
 
 def _few(told: list[str], most: int, rest: str) -> str:
     shown = "; ".join(told[:most])
-    return shown if len(told) <= most else f"{shown}; {len(told) - most} {rest}"
+    return shown if len(told) <= most else f"{shown}; {rest}"
 
 
-def predictions(hypothesis: Mapping[str, Any], *, short: bool = False) -> Table:
-    """What one cause predicts, and what was seen; ``short``: outcomes without figures and places."""
+def titles(document: Document) -> dict[str, str]:
+    """Titles of the explanations by their ids."""
+    return {item["id"]: item["title"] for item in document["hypotheses"]}
+
+
+def predictions(
+    hypothesis: Mapping[str, Any], *, short: bool = False, names: Mapping[str, str] | None = None
+) -> Table:
+    """What one cause predicts, and what was seen.
+
+    Args:
+        hypothesis: an entry of the document.
+        short: outcomes without figures and places.
+        names: titles of the explanations, for what a prediction tells it from.
+    """
+    names = names or {}
     rows = []
     for item in hypothesis["predictions"]:
         kind = "necessary" if item["necessary"] else "supporting"
         if item["distinct_from"] and not short:
-            kind += ", tells it from " + ", ".join(item["distinct_from"])
-        seen = words.outcome(item["observed"]) if short else item["observed"]
+            kind += ", tells it from: " + "; ".join(names.get(name, name) for name in item["distinct_from"])
+        seen = words.seen(item) if short else item["observed"]
         row = [item["text"], item["expected"], seen, words.holds(item["holds"]), kind]
         rows.append(row if short else [*row, item["evidence"]])
     columns = ["Prediction", "Expected", "Observed", "Holds", "Weight"]
@@ -96,11 +151,7 @@ def observations(document: Document) -> Table:
     """Every check that was asked for, with its figures and the place where anyone can see them."""
     rows = []
     for item in document["observations"]:
-        outcome = (
-            Cell("– not tested", tone="open")
-            if item["outcome"] is None
-            else Cell(item["outcome"].replace("_", " "))
-        )
+        outcome = _outcome_cell(item)
         places = "; ".join(
             dict.fromkeys(
                 ", ".join(
@@ -109,8 +160,36 @@ def observations(document: Document) -> Table:
                 for e in item["evidence"]
             )
         )
-        rows.append([item["text"], outcome, item["observed"] or item["reason"], places])
+        rows.append([item["text"], outcome, _seen_or_why(item), places])
     return make("Every check", ["Check", "Outcome", "Seen", "Where"], rows)
+
+
+def _seen_or_why(item: Mapping[str, Any]) -> str:
+    """The figures without the outcome in front, which has a column of its own, and why they do not decide."""
+    _, _, figures = item["observed"].partition(": ")
+    figures = figures or item["observed"]
+    if not item["evidence"]:
+        return str(item["reason"]) or figures
+    open_one = not item["definite"] and item["reason"] and item["outcome"] is not None
+    return f"{figures}. Not decided: {item['reason']}" if open_one else figures
+
+
+def chain_text(document: Document) -> str:
+    """The sentence about the chain without the reason, which stands at the link that ends it."""
+    text = str(document["chain"]["text"])
+    for link in document["links"]:
+        if link["id"] == document["chain"]["ends_at"] and link["reason"]:
+            return text.removesuffix(f" {words.capital(link['reason'])}.")
+    return text
+
+
+def _outcome_cell(item: Mapping[str, Any]) -> Cell:
+    if item["outcome"] is None:
+        few = item["evidence"]
+        return Cell(f"– {words.outcome(item['observed']) if few else 'not tested'}", tone="open")
+    if not item["definite"]:
+        return Cell(f"? {wording.said('undecided')}", tone="open")
+    return Cell(wording.said(item["outcome"]))
 
 
 def matrix(document: Document, group: str | None = None, *, tested_only: bool = False) -> Table:
@@ -144,12 +223,12 @@ def matrix(document: Document, group: str | None = None, *, tested_only: bool = 
         marks: list[Cell | str] = [
             _mark(by_cause[cause["id"]]) if cause["id"] in by_cause else "" for cause in causes
         ]
-        outcome = (item["outcome"] or "not tested").replace("_", " ") if item else ""
-        rows.append([item["text"] if item else observation, outcome, *marks])
+        rows.append([item["text"] if item else observation, _outcome_cell(item) if item else "", *marks])
     columns = ["Observation", "Seen", *(words.capital(cause["title"]) for cause in causes)]
-    note = "✓ seen as this explanation predicts, ✗ not as it predicts, – not tested, empty: it predicts nothing here."
+    note = "✓ seen as this explanation predicts, ✗ not as it predicts, – not judged, empty: it predicts nothing here."
     if tested_only and untested:
-        note += f" {untested} observations that no run answered are left out here."
+        left = wording.counted(untested, "observation")
+        note += f" {left} that no run answered {'is' if untested == 1 else 'are'} left out here."
     return make("Evidence matrix", columns, rows, note=note)
 
 
@@ -159,55 +238,14 @@ def _mark(holds: bool | None) -> Cell:
     return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
 
 
-def fixes(document: Document, *, bars: bool = False) -> Table:
-    """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too."""
-    scale = max((abs(item["ratio"] - 1) for item in document["fixes"] if item["ratio"]), default=0.0)
-    rows = []
-    for item in document["fixes"]:
-        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
-        gone = item["recovered"] if item["role"] != "suspect" else None
-        rows.append(
-            [
-                Cell(item["arm"], code=True),
-                item["summary"] + (" (best)" if item["best"] else ""),
-                words.verdict_cell(item["verdict"]),
-                words.effect(item),
-                *bar,
-                units.percent(gone) if gone is not None else "",
-                _signed_bytes(item["memory_delta_bytes"]),
-                units.byte_size(item["live_bytes"]),
-                _correct(item),
-            ]
-        )
-    columns = ["Arm", "What it does", "Verdict", "Time", *(["−   0   +"] if bars else [])]
-    columns += ["Effect removed", "Reserved", "Left under side stream", "Output"]
-    first = 5 if bars else 4
-    note = "Time and reserved bytes are against the baseline; effect removed is the share of the suspect's effect that is gone."
-    return make(
-        "Fix variants", columns, rows, numeric=(3, first, first + 1, first + 2), note=note if rows else ""
-    )
-
-
-def _signed_bytes(value: int | None) -> str:
-    if value is None:
-        return units.NOT_AVAILABLE
-    return ("+" if value > 0 else "") + units.byte_size(value)
-
-
-def _correct(item: Mapping[str, Any]) -> Cell:
-    if item["correct"] is None:
-        return Cell("not checked", tone="open")
-    if item["correct"]:
-        return Cell("equal", tone="good")
-    return Cell(f"differs ({units.significant(item['output_rel_error'], 2)} relative)", tone="bad")
-
-
 def arms(document: Document, *, bars: bool = False) -> Table:
     """Every arm against the baseline; ``bars``: a bar of characters too."""
     scale = max((abs(item["ratio"] - 1) for item in document["arms"] if item["ratio"]), default=0.0)
+    memory = any(item.get("live_bytes") is not None for item in document["arms"])
     rows = []
     for item in document["arms"]:
         bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
+        live = [units.byte_size(item.get("live_bytes"))] if memory else []
         rows.append(
             [
                 Cell(item["arm"], code=True),
@@ -218,13 +256,14 @@ def arms(document: Document, *, bars: bool = False) -> Table:
                 words.detection(item["mde"]),
                 str(item["n"]),
                 units.p_value(item["p_value"]),
-                words.reasons(item["reasons"]),
+                *live,
+                wording.reasons(item["reasons"]),
             ]
         )
     columns = ["Arm", "What it does", "Verdict", "Time against baseline", *(["−   0   +"] if bars else [])]
-    columns += ["Detection limit", "Blocks", "p", "Reasons"]
+    columns += ["Detection limit", "Blocks", "p", *(["Left under side stream"] if memory else []), "Reasons"]
     first = 5 if bars else 4
-    return make("All arms", columns, rows, numeric=(3, first, first + 1, first + 2))
+    return make("All arms", columns, rows, numeric=(3, *range(first, first + 3 + memory)))
 
 
 def kernels(document: Document) -> Table:
@@ -235,10 +274,11 @@ def kernels(document: Document) -> Table:
             item["bound"],
             units.significant(item["per_step"]) if item["per_step"] is not None else "",
             units.duration_us(item["base_us"]),
-            _signed_us(item["delta_us"]),
+            units.signed_duration_us(item["delta_us"]),
             words.effect(item),
             words.detection(item["mde"]),
-            units.percent(item["share"]) if item["share"] is not None else units.NOT_AVAILABLE,
+            units.percent(item["share"]),
+            units.share(item["ceiling"]) if item.get("ceiling") is not None else "",
             words.verdict_cell(item["verdict"]),
         ]
         for item in document["kernels"]
@@ -251,16 +291,13 @@ def kernels(document: Document) -> Table:
         "Difference",
         "Change",
         "Detection limit",
-        "Share of ceiling",
+        "Share of the step",
+        "Of the measured ceiling",
         "Verdict",
     ]
-    return make("Kernels alone, suspect against baseline", columns, rows, numeric=(2, 3, 4, 5, 6, 7))
-
-
-def _signed_us(value: float | None) -> str:
-    if value is None:
-        return units.NOT_AVAILABLE
-    return ("+" if value > 0 else "") + units.duration_us(value)
+    note = "Each launched back to back in a graph: a time holds one kernel boundary." if rows else ""
+    title = "Kernels alone, suspect against baseline"
+    return make(title, columns, rows, numeric=(2, 3, 4, 5, 6, 7, 8), note=note)
 
 
 def reconcile(document: Document) -> Table:
@@ -268,10 +305,10 @@ def reconcile(document: Document) -> Table:
     rows = [
         [
             Cell(item["arm"], code=True),
-            _signed_us(item["measured_us"]),
-            _signed_us(item["kernels_us"]),
-            _signed_us(item["gaps_us"]),
-            _signed_us(item["unexplained_us"]),
+            units.signed_duration_us(item["measured_us"]),
+            units.signed_duration_us(item["kernels_us"]),
+            units.signed_duration_us(item["gaps_us"]),
+            units.signed_duration_us(item["unexplained_us"]),
             item["text"],
         ]
         for item in document["reconcile"]
@@ -301,5 +338,6 @@ def plants(document: Document) -> Table:
         found = Cell("not tested", tone="open")
         if item["found"] is not None:
             found = Cell("✓ found", tone="good") if item["found"] else Cell("✗ missed", tone="bad")
-        rows.append([Cell(item["arm"], code=True), item["planted"], found, item["diagnosed"], item["text"]])
+        taken = words.MECHANISM_TEXT.get(item["diagnosed"], item["diagnosed"])
+        rows.append([Cell(item["arm"], code=True), item["planted"], found, taken, item["text"]])
     return make("Planted regressions", ["Arm", "Planted", "Found", "Taken for", "Reading"], rows)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rcatools import units
+from rcatools.diagnosis import wording
 from rcatools.report import words
-from rcatools.report.safe import clean
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
-SHORT = 180
-APART = ("recordings", "checks")  # parts of the environment with tables of their own
+APART = ("recordings", "checks", "devices")  # parts of the environment with tables of their own
 
 
 def claims(document: Document) -> Table:
@@ -22,7 +22,7 @@ def claims(document: Document) -> Table:
             item["text"],
             item["published"],
             words.status_cell(item["status"]),
-            clean("; ".join(item["reasons"]), SHORT),
+            "; ".join(item["reasons"]),
         ]
         for item in document["claims"]
     ]
@@ -30,25 +30,27 @@ def claims(document: Document) -> Table:
 
 
 def claims_in_full(document: Document) -> Table:
-    """Published claims with their dates, everything measured about them here, and every reason."""
+    """Published claims with their dates and the figures measured here that speak to them."""
     rows = [
-        [f"{item['source']}: {item['text']}", item["date"], item["measured"], "; ".join(item["reasons"])]
-        for item in document["claims"]
+        [f"{item['source']}: {item['text']}", item["date"], item["measured"]] for item in document["claims"]
     ]
-    return make("Claims in full", ["Claim", "Date", "Measured here", "Because"], rows)
+    return make("What was measured about each claim", ["Claim", "Date", "Measured here"], rows)
 
 
 def claim_differences(document: Document) -> Table:
     """Environment differences between claims and this recording."""
     rows = [
-        [
-            item["source"],
-            difference["key"],
-            difference["published"] or "not told",
-            difference["here"] or "not told",
-        ]
-        for item in document["claims"]
-        for difference in item["environment"]
+        list(row)
+        for row in dict.fromkeys(
+            (
+                str(item["source"]),
+                wording.setting(str(difference["key"])),
+                difference["published"] or "not told",
+                difference["here"] or "not told",
+            )
+            for item in document["claims"]
+            for difference in item["environment"]
+        )
     ]
     return make("Where the environments differ", ["Claim", "What", "Published", "Here"], rows)
 
@@ -76,13 +78,26 @@ def open_questions(document: Document) -> Table:
 
 
 def environment(document: Document) -> Table:
-    """Machine and software of the recordings."""
+    """Machine and software of the recording that decides the device."""
     rows = [
-        [str(key).replace("_", " "), _plain(value)]
+        [_label(str(key)), _value(str(key), value)]
         for key, value in document["environment"].items()
         if key not in APART and value not in (None, "", [], {})
     ]
-    return make("Environment", ["What", "Value"], rows)
+    several = len(document["environment"].get("devices") or ()) > 1
+    return make("Environment", ["What", document["environment"]["device"] if several else "Value"], rows)
+
+
+def devices(document: Document) -> Table:
+    """Every device that evidence comes from; empty where it is only one."""
+    used = document["environment"].get("devices") or ()
+    keys = ("backend", "arch", "driver", "runtime", "torch", "python")
+    rows = [
+        [str(item["device"]), *(_plain(item.get(key)) for key in keys), ", ".join(item["recordings"])]
+        for item in used
+    ]
+    columns = ["Device", *(words.capital(key) for key in keys), "Recordings"]
+    return make("Devices", columns, rows if len(rows) > 1 else [])
 
 
 def checks(document: Document) -> Table:
@@ -113,21 +128,76 @@ def fork_sentence(document: Document) -> str:
 
 
 def recordings(document: Document) -> Table:
-    """The raw data with the command that made each recording."""
+    """The raw data: state, size and code of each recording."""
     rows = []
     for item in document["environment"].get("recordings") or ():
         failed = item.get("runs_failed") or 0
-        counts = f"{item.get('runs_ok', '?')} runs" + (f", {failed} failed" if failed else "")
+        planned = item.get("blocks_planned")
+        blocks = wording.replicated(int(item.get("blocks") or 0), str(item.get("replicate") or "block"))
+        if planned and planned != item.get("blocks"):
+            blocks = f"{item.get('blocks')} of {planned} planned blocks"
+        counts = wording.counted(item.get("runs_ok") or 0, "run") + (f", {failed} failed" if failed else "")
+        use = "" if item.get("used", True) else "not part of this verdict"
         rows.append(
             [
                 Cell(str(item.get("name")), code=True),
-                f"{item.get('state')}, {item.get('created_utc')}",
-                f"{item.get('blocks')} blocks, {counts}",
-                _plain(item.get("git")),
-                Cell(str(item.get("command") or ""), code=True),
+                ", ".join(part for part in (str(item.get("state")), _ended(item), use) if part),
+                str(item.get("created_utc"))[:19].replace("T", " ") + " UTC",
+                str(item.get("device") or ""),
+                f"{blocks}, {counts}",
+                code(item.get("git")),
+                _sums(item),
             ]
         )
-    return make("Recordings", ["Name", "State", "Size", "Code", "Made by"], rows)
+    note = "The manifest holds the SHA-256 of every other file of its recording." if rows else ""
+    columns = ["Name", "State", "Made", "Device", "Size", "Code", "SHA-256"]
+    return make("Recordings", columns, rows, note=note)
+
+
+def commands(document: Document) -> list[str]:
+    """The commands that made the recordings of this verdict."""
+    found = document["environment"].get("recordings") or ()
+    made = [str(item.get("command") or "") for item in found if item.get("used", True)]
+    return [text for text in dict.fromkeys(made) if text]
+
+
+def code(git: Any) -> str:
+    """The state of the measured code: commit and changes."""
+    if not isinstance(git, Mapping):
+        return "" if git is None else str(git)
+    if git.get("source_commit"):
+        return (
+            f"package source that of commit {git['source_commit']} (SHA-256 {git.get('source_sha256')}); the checkout "
+            f"itself stood at {git.get('commit') or 'no commit'}"
+            + (" with uncommitted changes" if git.get("dirty") else "")
+        )
+    commit = git.get("commit")
+    parts = [f"commit {commit}" if commit else "commit not recorded"]
+    if git.get("dirty"):
+        parts.append("with uncommitted changes")
+    elif git.get("dirty") is False:
+        parts.append("no uncommitted changes")
+    elif git.get("declared"):
+        parts.append("as told to the recorder (no git there)")
+    return ", ".join(parts)
+
+
+def _sums(item: Mapping[str, Any]) -> str:
+    """Hashes of a recording's manifest and of the package's source that made it."""
+    git = item.get("git")
+    source = git.get("source_sha256") if isinstance(git, Mapping) else None
+    sums = {"manifest": item.get("manifest_sha256"), "package source": source}
+    return ", ".join(f"{name} {value}" for name, value in sums.items() if value)
+
+
+def _ended(item: Mapping[str, Any]) -> str:
+    reasons = {
+        "budget": "ended by its time budget",
+        "looks": "ended at a planned look",
+        "interrupt": "interrupted",
+        "error": "ended by an error",
+    }
+    return reasons.get(str(item.get("stopped_by")), "")
 
 
 def hashes(document: Document) -> Table:
@@ -140,9 +210,23 @@ def hashes(document: Document) -> Table:
     return make("Files and their SHA-256", ["File", "SHA-256"], rows)
 
 
+def _label(key: str) -> str:
+    return {"kv_bytes": "KV cache", "memory_bytes": "memory"}.get(key) or wording.setting(key)
+
+
+def _value(key: str, value: Any) -> str:
+    if key == "code":
+        return code(value)
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return f"{units.byte_size(value)} ({units.byte_count(int(value))})"
+    return _plain(value)
+
+
 def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items() if item not in (None, ""))
     if isinstance(value, list | tuple):
         return ", ".join(_plain(item) for item in value)
+    if isinstance(value, int) and value >= 2**20 and value % 2**20 == 0:
+        return units.exact_size(value)
     return "" if value is None else str(value)

@@ -170,7 +170,7 @@ def md_code(text: Any, limit: int = 300) -> str:
 
 def md_block(text: Any, language: str = "", limit: int = 8000) -> str:
     """A fenced block whose fence is longer than any run of backticks inside."""
-    lines = [clean(line, 1000) for line in str(text)[:limit].splitlines()]
+    lines = [clean(line, 4000) for line in str(text)[:limit].splitlines()]
     longest = max((len(run) for run in re.findall(r"`+", "\n".join(lines))), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([f"{fence}{language}", *lines, fence])

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcatools import units
-from rcatools.report import answers, figures, present, provenance, serving_view, words
+from rcatools.diagnosis import wording
+from rcatools.report import answers, figures, fix_table, present, provenance, serving_view, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
-from rcatools.report.questions import QUESTIONS
+from rcatools.report.questions import OF_A_GAIN, QUESTIONS
 from rcatools.report.safe import clean
 from rcatools.report.svg import draw
 from rcatools.report.table import Cell, Table, make, to_html
@@ -20,6 +21,7 @@ from rcatools.report.table import Cell, Table, make, to_html
 Document = Mapping[str, Any]
 OVERVIEW_ROLES = ("baseline", "suspect", "fix", "repeat", "plant_additive", "plant_multiplicative")
 MAX_ARMS_IN_A_CHART = 40
+MOST_STACKED = 7  # columns up to which a row reads well as a block
 
 
 @dataclass
@@ -43,13 +45,16 @@ class Builder:
 
     def sections(self) -> list[Section]:
         """All sections that have something to say."""
+        asked = self.document.get("notebooks") or ()
         made = [
+            self._questions(),
             self._chain(),
             self._causes(),
             self._fixes(),
-            self._time(),
-            self._memory(),
+            *([self._time()] if not asked or "02_profile_kernels" in asked else []),
+            *([self._memory()] if not asked or "03_allocator" in asked else []),
             self._arms(),
+            *self._further(asked),
             self._claims(),
             self._open(),
             self._preflight(),
@@ -68,7 +73,7 @@ class Builder:
             return ""
         self.charts[chart.id] = chart
         key = html.escape(chart.id, quote=True)
-        title, text = html.escape(clean(chart.title)), html.escape(clean(chart.description))
+        title, text = html.escape(clean(chart.title)), html.escape(clean(self._placed(chart.description)))
         table = to_html(chart.table(), caption=False) if wide_table else ""
         numbers = f"<details><summary>Numbers of this figure</summary>{table}</details>" if table else ""
         return (
@@ -77,6 +82,37 @@ class Builder:
             f'<div class="tools"><button type="button" data-save="{key}" aria-label="Save as PNG: {title}" hidden>'
             f"Save as PNG</button></div>{numbers}</figure>"
         )
+
+    def _placed(self, description: str) -> str:
+        """A figure's description with its device, where the evidence comes from several and it names none."""
+        environment = self.document["environment"]
+        names = [str(item["device"]) for item in environment.get("devices") or ()]
+        if len(names) < 2 or any(name in description for name in names):
+            return description
+        return f"{description} Measured on {environment['device']}."
+
+    def _questions(self) -> Section:
+        blocks = []
+        for item in self.document.get("questions") or ():
+            answers = "".join(
+                f"<li>{html.escape(clean(words.sentence(text)))}</li>" for text in item["sentences"]
+            )
+            blocks.append(
+                f'<h3>{html.escape(clean(item["question"]))}</h3><ul class="details">{answers}</ul>'
+            )
+        return Section("asked", "What was asked", "", (), blocks)
+
+    def _further(self, notebooks: Sequence[str]) -> list[Section]:
+        """Sections of the investigation's own notebooks."""
+        if "06_vime_decode" not in notebooks:
+            return []
+        from rcatools.report import vime_page
+
+        return vime_page.sections(self)
+
+    def _asked(self, notebook: str) -> str:
+        """A notebook's question, as it reads for a loss or a gain."""
+        return OF_A_GAIN[notebook] if words.is_gain(self.document) else QUESTIONS[notebook]
 
     def _answer(self, notebook: str) -> list[str]:
         return [words.sentence(text) for text in answers.ANSWERS[notebook](self.document, self.measured)]
@@ -89,7 +125,7 @@ class Builder:
                 "text": link["text"],
                 "verdict": words.link(link["verdict"]),
                 "tone": words.LINK_TONE.get(link["verdict"], "open"),
-                "why": clean(link["reason"] or "; ".join(item["text"] for item in link["evidence"]), 170),
+                "why": clean(present.why(link)),
                 "as_cause": link["as_cause"],
                 "ends": link["id"] == ends,
             }
@@ -105,26 +141,25 @@ class Builder:
             "chain",
             "Causal chain",
             "Every link is tested by itself; the first that is not shown ends the chain as a cause.",
-            [words.sentence(text.partition(". ")[0]) for text in [self.document["chain"]["text"]] if text],
+            [words.sentence(text) for text in [present.chain_text(self.document)] if text],
             [folded("Evidence of every link", table)] if evidence else [],
             steps,
         )
 
     def _causes(self) -> Section:
         document = self.document
-        blocks = [to_html(present.hypotheses(document), caption=False)] if document["hypotheses"] else []
-        for item in document["hypotheses"]:
-            if item["decide"]:
-                title = html.escape(clean(words.capital(item["title"])))
-                text = html.escape(clean(item["decide"]["text"]))
-                blocks.append(
-                    f"<p><strong>{title}</strong>, what would decide: {text}</p>{command(item['decide']['run'])}"
-                )
+        blocks = []
+        if document["hypotheses"]:
+            table = to_html(present.hypotheses(document), caption=False, stacked=True)
+            blocks.append(f'<div class="causes">{table}</div>')
+        for run, texts in present.deciding(document).items():
+            said = "".join(f"<p>{html.escape(clean(text))}</p>" for text in texts)
+            blocks.append(f"<p><strong>What would decide:</strong></p>{said}{command(run)}")
         for group in present.groups(document):
             matrix = present.matrix(document, group, tested_only=True)
             if matrix.rows:
                 blocks.append(f"<h3>Evidence matrix: {html.escape(clean(group.replace('_', ' ')))}</h3>")
-                blocks.append(f'<div class="matrix">{to_html(matrix, caption=False)}</div>')
+                blocks.append(f'<div class="matrix">{to_html(matrix, caption=False, stacked=True)}</div>')
         if document["observations"]:
             blocks.append(
                 folded("Every check, tested or not, with its figures", present.observations(document))
@@ -133,17 +168,18 @@ class Builder:
             if item["predictions"]:
                 reason = f"<p>{html.escape(clean(words.sentence(item['reason'])))}</p>"
                 title = f"Predictions of: {item['title']}"
-                blocks.append(folded(title, present.predictions(item), before=reason))
+                names = present.titles(document)
+                blocks.append(folded(title, present.predictions(item, names=names), before=reason))
         return Section("causes", "Rival causes", QUESTIONS["05_findings"], (), blocks)
 
     def _fixes(self) -> Section:
         blocks = [self.figure(figures.fixes(self.document, self.facts.margin))]
         if self.document["fixes"]:
-            blocks.append(to_html(present.fixes(self.document)))
+            blocks.append(to_html(fix_table.fixes(self.document), stacked=True))
         return Section(
             "fixes",
             "Fix variants",
-            QUESTIONS["04_compare_fixes"],
+            self._asked("04_compare_fixes"),
             self._answer("04_compare_fixes") if self.document["fixes"] else (),
             [block for block in blocks if block],
         )
@@ -196,7 +232,7 @@ class Builder:
         return Section(
             "arms",
             "The effect, arm by arm",
-            QUESTIONS["01_reproduce"],
+            self._asked("01_reproduce"),
             self._answer("01_reproduce"),
             [b for b in blocks if b],
         )
@@ -208,7 +244,7 @@ class Builder:
             (provenance.published(self.document), True),
         ):
             if made.rows:
-                blocks.append(to_html(made, caption=caption))
+                blocks.append(to_html(made, caption=caption, stacked=True))
         for made in (provenance.claims_in_full(self.document), provenance.claim_differences(self.document)):
             if made.rows:
                 blocks.append(folded(made.title, made))
@@ -227,11 +263,15 @@ class Builder:
 
     def _open(self) -> Section:
         table = provenance.open_questions(self.document)
-        return Section("open", "Not tested", "", (), [to_html(table, caption=False)] if table.rows else [])
+        blocks = [to_html(table, caption=False, stacked=True)] if table.rows else []
+        return Section("open", "Not tested", "", (), blocks)
 
     def _preflight(self) -> Section:
         chart = figures.baseline_series(self.measured, self.facts)
-        blocks = [self.figure(chart), to_html(provenance.environment(self.document), caption=False)]
+        blocks = [self.figure(chart)]
+        for made in (provenance.devices(self.document), provenance.environment(self.document)):
+            if made.rows:
+                blocks.append(to_html(made, caption=False))
         checks = provenance.checks(self.document)
         if checks.rows:
             blocks.append(folded(checks.title, checks))
@@ -248,10 +288,13 @@ class Builder:
         )
 
     def _data(self) -> Section:
-        blocks = ["<h3>Reproduce</h3>", command(self.document["reproduce"])]
+        blocks = ["<h3>Judge the recordings again</h3>", command(self.document["reproduce"])]
+        made = provenance.commands(self.document)
+        if made:
+            blocks += ["<h3>Record again, on such a machine</h3>", *(command(text) for text in made)]
         recordings, hashes = provenance.recordings(self.document), provenance.hashes(self.document)
         if recordings.rows:
-            blocks.append(to_html(recordings))
+            blocks.append(to_html(recordings, stacked=True))
         if hashes.rows:
             blocks.append(folded(hashes.title, hashes))
         failed = failed_runs_table(self.measured)
@@ -266,7 +309,7 @@ class Builder:
 
 def folded(title: str, table: Table, before: str = "") -> str:
     """A table behind a summary; ``before`` is HTML made of escaped text."""
-    body = before + to_html(table, caption=False)
+    body = before + to_html(table, caption=False, stacked=len(table.columns) <= MOST_STACKED)
     return f"<details><summary>{html.escape(clean(title))}</summary>{body}</details>"
 
 
@@ -339,7 +382,7 @@ def pins_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
             Cell(str(row["arm"]), code=True),
             figures.stream_name(row["stream"]),
             units.byte_count(int(row["size"])),
-            words.owner(str(row["owner"])),
+            wording.owner(str(row["owner"])),
             str(row["basis"]),
             units.byte_size(row["pins_bytes"]),
             Cell(str(row["reason"]), code=True),

@@ -98,8 +98,14 @@ def _md_cell(cell: Cell) -> str:
     return text.replace(" ", "&nbsp;") if cell.tone and len(cell.text) <= SHORT_NAME else text
 
 
-def to_html(table: Table, *, caption: bool = True) -> str:
-    """An HTML table with a caption, column scopes and tones as classes."""
+def to_html(table: Table, *, caption: bool = True, stacked: bool = False) -> str:
+    """An HTML table with a caption, column scopes and tones as classes.
+
+    ``stacked``: on a narrow screen each row becomes a block of its own, every cell under its column's name, so that
+    long texts need no sideways scrolling.
+    """
+    if stacked:
+        return _stacked(table, caption=caption)
     head = "".join(
         f'<th scope="col"{_number(i, table)}>{html.escape(clean(name))}</th>'
         for i, name in enumerate(table.columns)
@@ -117,19 +123,46 @@ def to_html(table: Table, *, caption: bool = True) -> str:
     )
 
 
+def _stacked(table: Table, *, caption: bool) -> str:
+    """Roles are told outright: a row that is shown as a block is none for a screen reader otherwise."""
+    names = [html.escape(clean(name)) for name in table.columns]
+    head = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in names)
+    body = ""
+    for row in table.rows:
+        cells = "".join(
+            f'<{_stacked_tag(i)}{_number(i, table)} data-column="{names[i]}"><span class="in">{_html_text(cell)}</span>'
+            f"</{_stacked_tag(i).split()[0]}>"
+            for i, cell in enumerate(row)
+        )
+        body += f'<tr role="row">{cells}</tr>'
+    title = f"<caption>{html.escape(clean(table.title))}</caption>" if caption else ""
+    note = f'<p class="note">{html.escape(clean(table.note))}</p>' if table.note else ""
+    label = html.escape(clean(table.title))
+    return (
+        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table class="stacked" role="table">{title}'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>{note}'
+    )
+
+
+def _stacked_tag(index: int) -> str:
+    return 'th scope="row" role="rowheader"' if index == 0 else 'td role="cell"'
+
+
 def _number(index: int, table: Table) -> str:
     return ' class="num"' if index in table.numeric else ""
 
 
 def _html_cell(index: int, cell: Cell, table: Table) -> str:
-    text = html.escape(clean(cell.text))
+    tag = ("th", ' scope="row"') if index == 0 else ("td", "")
+    return f"<{tag[0]}{tag[1]}{_number(index, table)}>{_html_text(cell)}</{tag[0]}>"
+
+
+def _html_text(cell: Cell) -> str:
+    text = html.escape(clean(cell.text)).replace(" %", "\u00a0%")
     if cell.code and text:
         kept = ' class="short"' if len(cell.text) <= SHORT_NAME else ""
         text = f"<code{kept}>{text}</code>"
     address = web_address(cell.url) if cell.url else None
     if address:
         text = f'<a href="{html.escape(address)}" rel="noreferrer noopener">{text}</a>'
-    if cell.tone:
-        text = f'<span class="tone {cell.tone}">{text}</span>'
-    tag = ("th", ' scope="row"') if index == 0 else ("td", "")
-    return f"<{tag[0]}{tag[1]}{_number(index, table)}>{text}</{tag[0]}>"
+    return f'<span class="tone {cell.tone}">{text}</span>' if cell.tone else text

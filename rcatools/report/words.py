@@ -46,22 +46,6 @@ MECHANISM_TEXT = {
     "undecided": "undecided",
 }
 
-OWNER_TEXT = {
-    "blas_workspace": "torch's BLAS workspace",
-    "blas_lt_workspace": "torch's BLAS-Lt workspace",
-    "convolution_workspace": "a convolution workspace",
-    "graph_pool": "a graph's private pool",
-    "raw_allocation": "a raw allocation without an owner in Python",
-    "python": "a tensor",
-    "nccl": "NCCL or RCCL",
-    "aiter": "AITER",
-}
-
-
-def owner(value: str) -> str:
-    """Who holds a block, in words."""
-    return OWNER_TEXT.get(value, value.replace("_", " "))
-
 
 def verdict(value: str) -> str:
     """A verdict with its sign, such as "▲ slower"."""
@@ -113,17 +97,19 @@ def sentence(text: str) -> str:
 
 def outcome(observed: str) -> str:
     """The outcome in front of an observation's figures, such as "slower" of "slower: side against off ..."."""
-    return observed.partition(":")[0].replace("_", " ").strip()
+    return observed.partition(":")[0].strip()
+
+
+def seen(prediction: Mapping[str, Any]) -> str:
+    """What was seen of a prediction, in short: the outcome, or why there is none."""
+    return outcome(prediction["observed"]) or "not tested"
 
 
 def effect(estimate: Mapping[str, Any]) -> str:
     """An estimate as "+5.0 % [+4.9 %, +5.1 %]", or "n/a"."""
     if estimate.get("ratio") is None:
         return units.NOT_AVAILABLE
-    text = units.change(estimate["ratio"])
-    if estimate.get("ci_low") is None or estimate.get("ci_high") is None:
-        return text
-    return f"{text} {units.interval(estimate['ci_low'], estimate['ci_high'])}"
+    return units.estimate(estimate["ratio"], estimate.get("ci_low"), estimate.get("ci_high"))
 
 
 def detection(mde: float | None) -> str:
@@ -131,9 +117,19 @@ def detection(mde: float | None) -> str:
     return units.percent(mde) if mde is not None else units.NOT_AVAILABLE
 
 
-def reasons(codes: Any) -> str:
-    """Reason codes as words."""
-    return ", ".join(str(code).replace("_", " ") for code in codes or ())
+def is_gain(document: Mapping[str, Any]) -> bool:
+    """Whether the suspect is faster than the baseline, so that a fix keeps a gain and does not remove a loss."""
+    effect = document["effect"]
+    return bool(effect) and effect["verdict"] == "faster"
+
+
+def devices(document: Mapping[str, Any]) -> str:
+    """Every device that evidence comes from; with its recordings where there are several."""
+    environment = document["environment"]
+    used = environment.get("devices") or []
+    if len(used) < 2:
+        return str(environment.get("device") or "")
+    return "; ".join(f"{item['device']} ({', '.join(item['recordings'])})" for item in used)
 
 
 def bar(value: float | None, scale: float, width: int = 12) -> str:

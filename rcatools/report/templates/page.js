@@ -30,7 +30,10 @@
 
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open])")];
+    // Long listings stay closed on paper; their summary says that they are there.
+    opened = [...document.querySelectorAll("details:not([open])")].filter(
+      (item) => item.querySelectorAll("tbody tr").length <= 60,
+    );
     opened.forEach((item) => { item.open = true; });
   });
   window.addEventListener("afterprint", () => opened.forEach((item) => { item.open = false; }));
