@@ -5,6 +5,8 @@
 #     text_representation:
 #       extension: .py
 #       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -26,7 +28,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, serving_view, session
+from rcatools.report import figures, fix_table, serving_view, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -44,7 +46,7 @@ case.show(figures.fixes(case.document, case.margin))
 # A variant that is fast but computes something else is no fix.
 
 # %%
-case.show(present.fixes(case.document))
+case.show(fix_table.fixes(case.document))
 
 # %% [markdown]
 # ## vLLM: speed by load

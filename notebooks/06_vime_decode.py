@@ -19,12 +19,13 @@
 # **Question:** What explains the gap between a clean checkout and the published rollout throughput, what does each part take away, and what does safety cost?
 #
 # At the end you know how many collectives a call issues, what each form takes over ranks, which hazards of the review
-# are real, what the product configurations do, and what the public record leaves open.
+# are real and what each costs to close, what the product configurations do and why, and what the public record leaves open.
 
 # %% tags=["parameters"]
 investigation: str = "vime-decode"  # folder in data/investigations
 recordings: list = []  # recordings to judge, folders or embedded names; the first decides the device; empty: embedded
 product: str = "vime-matmul-h200"  # recording of the decode products; empty: none
+graphs: str = "vime-graphs-h200"  # recording of the forms in graphs on a GPU; empty: none
 live_hazards: bool = True  # meet the hazards on this CPU now (needs torch, 10 s); false: the kept table
 margin: float = 0.0  # equivalence margin as a fraction (0.01 is 1 %); 0: the investigation's own
 drop_arms: list = []  # arms to leave out of every judgement
@@ -34,7 +35,7 @@ out: str = ""  # report folder for the result file and shared evidence; empty: n
 from rcatools.report import figures, provenance, session, vime, vime_findings, vime_products
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
-extras = vime_findings.load_extras(investigation, product, live=live_hazards)
+extras = vime_findings.load_extras(investigation, product, graphs, live=live_hazards)
 worlds = vime.world_sizes(case.measured, case.recording)
 judged = vime.judged_world(case.measured, case.recording)
 
@@ -89,11 +90,15 @@ if extras.product is not None:
 # %% [markdown]
 # ### Which property moves the time
 #
-# More programs was the published explanation. The grid varies one property at a time.
+# More programs was the published explanation. Counted here: what each configuration launches and puts to work. Timed
+# here: each of its changes alone on the default tile, and a grid that varies one property at a time.
 
 # %%
 if extras.product is not None:
     case.show(vime_products.launch_table(extras.product))
+    case.show(vime_products.work_table(extras.product))
+    for rows in (16, 64):
+        case.show(vime_products.single_changes(extras.product, rows))
     for rows in (16, 64):
         case.show(vime_products.factors(extras.product, rows))
     case.show(vime_products.equality(extras.product))

@@ -12,7 +12,9 @@ from vime_samples import READ_SHARE, ROWS, made_up
 from rcatools.diagnosis import decode_product as dp
 from rcatools.errors import InputError
 from rcatools.experiment import product_recording as conversion
+from rcatools.experiment.product_sessions import joined, one_process
 from rcatools.recording import open_recording
+from rcatools.report import vime_tiles
 from rcatools.workload.vime import product as pr
 
 
@@ -184,3 +186,46 @@ def test_a_damaged_first_form_is_one_line(tmp_path: Path) -> None:
     file.write_text(json.dumps({"format": conversion.FIRST_FORMAT, "table": []}))
     with pytest.raises(InputError, match="damaged"):
         conversion.load_product_json(file)
+
+
+def test_sessions_are_joined_process_by_process(tmp_path: Path) -> None:
+    """Three processes of two sessions: what only one measured is missing in the others, and said."""
+    first, second = made_up(1), made_up(2)
+    first["table"] = [row for row in first["table"] if row["arm"] != "default_deeper"]
+    first["environment"] = {"python": "3.12.3", "packages": {}, "code": {"commit": None}}
+    second["environment"] = {"python": "3.12.3", "packages": {}, "code": {"commit": "a" * 40}}
+    second["grid"], second["not_run"] = second["grid"][:24], ["gate_up grid 8", "table 2: no time"]
+    paths = [tmp_path / "1.json", tmp_path / "2.json"]
+    for path, document in zip(paths, (first, second), strict=True):
+        path.write_text(json.dumps(document))
+    conversion.write_product_recording(paths, tmp_path / "made")
+    recording = open_recording(tmp_path / "made")
+    assert recording.manifest.state == "stopped"  # a process of the second session was not run
+    assert recording.manifest.environment["code"]["commit"] == "a" * 40
+    values = recording.block_values("qkv_m8_us")
+    assert len(values) == 3
+    assert values["default_deeper"].notna().sum() == 2
+    assert [item["processes"] for item in recording.manifest.design["sessions"]] == [1, 2]
+    data = dp.load_product(recording)
+    assert len(data.grid) == len(made_up(1)["grid"]) * 5  # the first session's grid is whole
+    assert json.loads((tmp_path / "made" / "decode_matmul.json").read_text())["not_run"] == [
+        "table 2: no time"
+    ]
+    deeper = dp.deeper_comparison(data, "qkv", 8)
+    assert deeper is not None
+    assert deeper.estimate.n == 2
+    assert "(2 processes, too few for an interval)" in "\n".join(vime_tiles.sentences(data))
+
+
+def test_a_first_form_joins_as_one_process(tmp_path: Path) -> None:
+    one = one_process(made_up(4) | {"replicate": "block of one process"})
+    assert "replicate" not in one
+    assert len(one["processes"]) == 1
+    assert [len(process) for process in one["table"][0]["us_per_call"]] == [12]
+
+
+def test_sessions_of_other_cards_are_refused(tmp_path: Path) -> None:
+    second = made_up(1)
+    second["device"] = {**second["device"], "name": "another card"}
+    with pytest.raises(InputError, match="a card and another card"):
+        joined([made_up(1), second])

@@ -16,7 +16,9 @@ from rcatools.workload.vime.logprob import FORMS, PUBLISHED_FORMS
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from rcatools.workload.vime.checks import inputs  # noqa: E402
+from rcatools.workload.vime.checks import Variant, inputs  # noqa: E402
+from rcatools.workload.vime.collectives import CountingCollectives  # noqa: E402
+from rcatools.workload.vime.preflight import MemberKeyedCache, RankLocalCache  # noqa: E402
 from rcatools.workload.vime.tiles import local_partials, merge  # noqa: E402
 
 WATCHDOG_S = 60.0
@@ -76,6 +78,47 @@ def test_collectives_per_call_are_counted_by_us_and_by_the_backend() -> None:
         # an object gather is two collectives of the backend: sizes, then payloads
         assert result["backend"] == {form: called[form] + pickled[form] for form in FORMS}
         assert pickled["reference"] == 1
+
+
+def test_rivals_change_only_what_they_name() -> None:
+    """Three gathers carry the bytes of one, a padded message four times as many, both the published form's numbers."""
+    layout = VocabLayout.even(4096, 2)
+    names = ("packed_cached", "packed_in_three", "packed_padded", "two_gathers", "reference")
+    variants = {name: Variant(name) for name in names}
+    arguments = {"layout": layout, "variants": variants, "rows": 8, "seed": 5, "calls": 5}
+    ranks = run_group("checks.timed_calls", 2, watchdog_s=60.0, arguments=arguments).require()
+    for result in ranks.values():
+        assert result["equal"]
+        sent = {name: result["variants"][name]["bytes_per_call"] for name in names}
+        issued = {name: result["variants"][name]["collectives_per_call"] for name in names}
+        width = 2 * 32 + 1
+        assert sent["packed_cached"] == sent["packed_in_three"] == 4 * 8 * width
+        assert sent["packed_padded"] == 4 * sent["packed_cached"]
+        assert sent["two_gathers"] == sent["reference"] + 32  # the digest; pickled objects are not counted
+        assert [issued[name] for name in names] == [1, 3, 1, 3, 3]
+
+
+def test_a_key_of_members_and_epoch_is_not_shared_by_two_groups() -> None:
+    cache = MemberKeyedCache()
+    first, second = FakeComm((0, 1), 1), FakeComm((0, 1), 2)
+    assert first.group is second.group  # what an id would be taken from
+    assert cache.group_key(first) != cache.group_key(second)
+    assert RankLocalCache().group_key(first) == RankLocalCache().group_key(second)
+
+
+class FakeComm(CountingCollectives):
+    """A group without a process group: its members and epoch are what is asked for."""
+
+    def __init__(self, ranks: tuple[int, ...], epoch: int) -> None:
+        self.ranks, self.epoch, self.group = ranks, epoch, FakeComm
+
+
+@pytest.mark.parametrize(("target", "error"), [(4095, None), (4096, "InputError"), (-1, "InputError")])
+def test_the_form_that_reads_back_finds_words_outside_the_vocabulary(target: int, error: str | None) -> None:
+    arguments = {"form": "packed_readback", "target": target}
+    outcome = run_group("checks.one_target", 1, watchdog_s=60.0, arguments=arguments)
+    assert outcome.state == ("error" if error else "done")
+    assert all(error in text for text in outcome.errors.values()) if error else outcome.results[0] < 0
 
 
 def test_tile_statistics_against_hand_computed_values() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import asdict
 from typing import Any
 
 from rcatools.experiment import product_recording as conversion
@@ -19,6 +20,7 @@ LEVELS: dict[str, dict[int, float]] = {
     "stages": {2: 1.0, 4: 0.5},
 }
 READ_SHARE = 0.25
+DEVICE = {"backend": "cuda", "name": "a card", "arch": "sm_90", "memory_bytes": 1, "multiprocessors": 132}
 
 
 def made_up(processes: int = 4, blocks: int = 3) -> dict[str, Any]:
@@ -37,7 +39,8 @@ def made_up(processes: int = 4, blocks: int = 3) -> dict[str, Any]:
         for arm, ratio in arms.items():
             config = chosen if arm.startswith("specialised") else pr.DEFAULT
             launch = pr.describe_launch(rows, shape, config, split)
-            table.append(row(shape, rows, arm, times(base * ratio), config.name, launch.__dict__))
+            name = config.name + ("_deeper" if arm.endswith("_deeper") else "")
+            table.append(row(shape, rows, arm, times(base * ratio), name, launch.__dict__))
         table[-1 * len(arms) :] = [
             item | ({"launch": None, "config": None} if item["arm"] == "torch" else {})
             for item in table[-1 * len(arms) :]
@@ -76,15 +79,34 @@ def made_up(processes: int = 4, blocks: int = 3) -> dict[str, Any]:
     return {
         "format": conversion.FORMAT,
         "not_run": [],
-        "device": {"backend": "cuda", "name": "a card", "arch": "sm_90", "memory_bytes": 1},
+        "device": DEVICE,
         "environment": {"python": "3.12.3", "packages": {"torch": "2.11.0"}},
         "processes": [{"seed": p, "clocks": None, "unix_time": 1.8e9 + p} for p in range(processes)],
         "ceilings": [ceilings] * processes,
-        "compiled": [{"config": {"name": "default"}, "kernel": "chunk_products", "registers": 56}],
+        "compiled": compiled(),
         "equality": equality,
         "table": table,
         "grid": grid,
     }
+
+
+def compiled() -> list[dict[str, Any]]:
+    """Resources by a rule that a hand can follow: shared memory as the tiles need, 8 programs for each two warps."""
+    tiles = [asdict(config) for config in pr.PUBLISHED]
+    for levels in itertools.product(*LEVELS.values()):
+        tile = dict(zip(LEVELS, levels, strict=True))
+        tiles.append({"name": "_".join(map(str, levels)), **tile, "group_m": 1, "waves_per_eu": 0})
+    return [
+        {
+            "config": tile,
+            "kernel": kernel,
+            "registers": 56,
+            "shared_bytes": 2 * pr.BLOCK_K * (tile["block_m"] + tile["block_n"]) * (tile["stages"] - 1),
+            "programs_per_sm": 16 // tile["warps"],
+        }
+        for tile in tiles
+        for kernel in ("chunk_products", "whole_product")
+    ]
 
 
 def row(shape: Any, rows: int, arm: str, us: Any, config: str | None, launch: Any) -> dict[str, Any]:
@@ -100,7 +122,7 @@ def row(shape: Any, rows: int, arm: str, us: Any, config: str | None, launch: An
     }
 
 
-def graph_result() -> dict[str, Any]:
+def graph_result(processes: int = 1) -> dict[str, Any]:
     """A result of the graph benchmark: one form refused, one hazard met by the published form alone."""
 
     def scenario(result: Any, state: str = "done") -> dict[str, Any]:
@@ -115,16 +137,13 @@ def graph_result() -> dict[str, Any]:
         "collectives_at_replay": {},
     }
     evicted = {"address_reused": True, "neighbours": 8, "replay_equal": True, "evictions": 9}
-    times = [
-        {"form": form, "how": how, "rows": rows, "us_per_call": [us, us + 2, us + 1]}
-        for form, offset in (("packed", 10.0), ("packed_cached_column", 4.0), ("safe_carried", 5.0))
-        for how, base in (("graph", 20.0), ("eager", 300.0))
-        for rows in (1, 8)
-        for us in (base + offset,)
-    ]
     return {
         "format": "rcatools-capture-hazards-2",
         "world": 1,
+        "device": DEVICE,
+        "environment": {"python": "3.12.3", "packages": {"torch": "2.11.0"}, "code": {"commit": "a" * 40}},
+        "unix_time": 1.8e9,
+        "not_run": [],
         "scenarios": {
             "gather_list": scenario({"captured": True, "error": None, "replay_equal": True}),
             "capture_forms": scenario({"packed": kept, "packed_cached_column": kept, "safe_carried": kept}),
@@ -134,6 +153,24 @@ def graph_result() -> dict[str, Any]:
             "evicted_safe": scenario(evicted | {"neighbour_changed": 0}),
             "streams_unsafe": scenario({"first_right": False, "second_right": True}),
             "streams_safe": scenario({"first_right": True, "second_right": True}),
-            "timed_replays": scenario(times),
+            "timed_replays_lost": scenario(None, "hang"),
+            **{f"timed_replays_{process}": scenario(replay_times(process)) for process in range(processes)},
         },
     }
+
+
+# What each form takes beyond the launch, in a graph (20 us) and eagerly (300 us).
+FORM_US = {"packed": 10.0, "packed_cached": 5.0, "packed_cached_again": 5.0, "packed_cached_column": 4.0}
+FORM_US |= {"safe_carried": 5.0, "packed_readback": 60.0}
+
+
+def replay_times(process: int) -> list[dict[str, Any]]:
+    """Times of one process: a drift of 1 % a process that all forms share, and three blocks."""
+    return [
+        {"form": form, "how": how, "rows": rows, "us_per_call": [us, us + 0.02, us + 0.01]}
+        for form, offset in FORM_US.items()
+        for how, base in (("graph", 20.0), ("eager", 300.0))
+        if (form, how) != ("packed_readback", "graph")
+        for rows in (1, 8)
+        for us in ((base + offset) * (1 + 0.01 * process),)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rcatools import units
@@ -15,7 +16,7 @@ from rcatools.diagnosis.records import (
     PlantResult,
     Status,
 )
-from rcatools.diagnosis.remarks import filled, remarks
+from rcatools.diagnosis.remarks import figures, filled, remarks
 from rcatools.diagnosis.rows import timed_arms
 from rcatools.diagnosis.wording import counted, reasons
 from rcatools.stats.decide import MIN_REPLICATES
@@ -23,6 +24,8 @@ from rcatools.stats.detection import blocks_needed
 from rcatools.stats.records import Reason, Verdict
 
 MAIN_GROUP = "cause"
+FEW = 2  # predictions whose figures are told instead of counted
+_PLACE = re.compile(r"\{(\w+)\}")
 
 
 def answer(
@@ -41,7 +44,7 @@ def answer(
         if case.primary is None:
             return cause[:1].upper() + cause[1:] + "." if cause else "The tables given settle no cause."
         return f"On {case.device_name} the suspect and the baseline were not both measured: no answer."
-    noun, suspect = case.spec.effect.noun, case.spec.arms[case.suspect].text
+    noun, suspect = with_parameters(case, case.spec.effect.noun), case.spec.arms[case.suspect].text
     size = units.estimate(effect.ratio, effect.ci_low, effect.ci_high)
     if effect.verdict in ("slower", "faster"):
         share, _, bounds = size.partition(" [")
@@ -68,6 +71,19 @@ def answer(
     return f"{head}; {cause}." if stands else f"{head}."
 
 
+def with_parameters(case: Case, text: str) -> str:
+    """The text with ``{name}`` replaced by a workload parameter, or a fact that all timed runs share."""
+    if case.primary is None:
+        return text
+    parameters = case.primary.manifest.workload.get("parameters")
+    known = {str(k): str(v) for k, v in parameters.items()} if isinstance(parameters, Mapping) else {}
+    runs = case.primary.timed_runs()
+    for name in _PLACE.findall(text):
+        if name not in known and name in runs.columns and runs[name].dropna().nunique() == 1:
+            known[name] = str(runs[name].dropna().iloc[0])
+    return _PLACE.sub(lambda match: known.get(match.group(1), match.group(1)), text)
+
+
 def _stands(case: Case, name: str, observed: Mapping[str, Observation]) -> str:
     text = next(item.stands for item in case.spec.hypotheses if item.id == name)
     return filled(text, observed)
@@ -92,14 +108,14 @@ def details(
 ) -> tuple[str, ...]:
     """The sentences about causes, owners and what is open."""
     causes = [item for item in hypotheses if item.group == MAIN_GROUP]
-    lines = []
+    lines = [case.spec.effect.scope] if case.spec.effect.scope and case.effect is not None else []
     excluded = [item for item in causes if item.status is Status.CONTRADICTED and not _is_null(case, item.id)]
     if excluded:
         lines.append(f"Excluded on {case.device_name}: {', '.join(item.title for item in excluded)}.")
     lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            lines.append(f"{_sentence(_stands(case, item.id, observed))} ({_held(item)}).")
+            lines.append(f"{_sentence(_stands(case, item.id, observed))} ({_held(item, observed)}).")
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     for item in causes:
         if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
@@ -118,11 +134,15 @@ def details(
     return (*lines, *not_judged(case))
 
 
-def _held(item: HypothesisResult) -> str:
-    """How many of its predictions hold, in words."""
+def _held(item: HypothesisResult, observed: Mapping[str, Observation]) -> str:
+    """The figures of its predictions where they are few, or how many hold, with the devices they were seen on."""
     tested = [p for p in item.predictions if p.holds is not None]
+    if len(tested) <= FEW:
+        return "; ".join(figures(observed[p.observation]) for p in tested)
     held = sum(1 for p in tested if p.holds)
-    return f"{held} of {counted(len(tested), 'tested prediction')} {'holds' if held == 1 else 'hold'}"
+    devices = dict.fromkeys(e.device for p in tested for e in p.places if e.device)
+    text = f"{held} of {counted(len(tested), 'tested prediction')} {'holds' if held == 1 else 'hold'}"
+    return ", ".join([text, *devices])
 
 
 def not_judged(case: Case) -> list[str]:

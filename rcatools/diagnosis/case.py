@@ -160,6 +160,16 @@ class Case:
         known = {r.manifest.device["uuid"] for r in self.recordings if r.manifest.device.get("uuid")}
         return f"{'one' if len(known) == 1 else len(known)} {name}" if known else str(name)
 
+    @cached_property
+    def several_devices(self) -> bool:
+        """Whether recordings that checks look at come from more than one device."""
+        used = (*self.recordings, *self.companions.values())
+        return len({str(item.manifest.device.get("name")) for item in used}) > 1
+
+    def tag_of(self, recording: Recording) -> str:
+        """The recording's device where the case has several, else ""."""
+        return str(recording.manifest.device.get("name")) if self.several_devices else ""
+
     def devices_of(self, names: Iterable[str]) -> str:
         """Devices of the recordings of these names, in words; the primary's where none is known."""
         known = {item.name: item for item in (*self.recordings, *self.companions.values())}
@@ -377,6 +387,11 @@ def _no_verdict(comparison: Comparison, why: str) -> Comparison:
         reasons=(Reason.OUTPUTS_DIFFER,),
         warnings=(why, *comparison.warnings),
     )
+
+
+def replicate_of(recording: Recording) -> str:
+    """What one replicate of a recording is, as its design says: "block" where it says nothing."""
+    return str(recording.manifest.design.get("replicate", "block"))
 
 
 def unlike(a: Recording, b: Recording) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rcatools.diagnosis import checks_fit, checks_kernels, checks_memory, checks_time
+from rcatools.diagnosis import checks_fit, checks_kernels, checks_memory, checks_time, quantities
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.records import Evidence, Observation, Outcome
-from rcatools.diagnosis.vocabulary import CHECKS, Check, Compare
+from rcatools.diagnosis.vocabulary import CHECKS, Check, Compare, Quantity, Seen
 from rcatools.diagnosis.wording import said
 
 TIMED = frozenset(
@@ -29,9 +29,33 @@ def compare(case: Case, check: Compare) -> Outcome:
     else:
         name = "less" if left < right else "more"
     text = f"{left:,.10g} against {right:,.10g}" + (f" {check.unit}" if check.unit else "")
-    if check.source:
-        text += f" ({check.source})"
+    told: list[str] = []
+    if isinstance(check.left, Quantity):
+        told = quantities.cells(case.tables, check.left.table, check.left.where, check.tell)
+    text += _from([*told, check.source])
     evidence = Evidence(text, source="published" if check.source else "table", value=left)
+    return Outcome(name, True, f"{said(name)}: {text}", (evidence,))
+
+
+def _from(places: Sequence[str]) -> str:
+    """Where a figure comes from, in parentheses."""
+    named = [item for item in places if item]
+    return f" ({', '.join(named)})" if named else ""
+
+
+def seen(case: Case, check: Seen) -> Outcome:
+    """One row of a table: its flag, and its words."""
+    flag = case.quantity(Quantity(table=check.table, column=check.column, where=check.where))
+    if flag is None:
+        return not_tested(f"table {check.table} does not say it")
+    words, *told = quantities.cells(case.tables, check.table, check.where, [check.say, *check.tell])
+    name = "yes" if flag else "no"
+    text = words + _from([*told, check.source])
+    source = "published" if check.source else "table"
+    device = (
+        told[check.tell.index("device")] if "device" in check.tell and len(told) == len(check.tell) else ""
+    )
+    evidence = Evidence(text, source=source, notebook=check.notebook, value=flag, device=device)
     return Outcome(name, True, f"{said(name)}: {text}", (evidence,))
 
 
@@ -49,6 +73,7 @@ _RUN: dict[str, Callable[[Case, Any], Outcome]] = {
     "ledger": checks_memory.ledger,
     "owner": checks_memory.owner,
     "compare": compare,
+    "seen": seen,
 }
 assert _RUN.keys() == CHECKS.keys()
 
@@ -140,7 +165,7 @@ def command(case: Case, checks: Sequence[Check], name: str) -> str:
         return own[0]
     arms = [case.baseline, *case.spec.effect.repeat, case.suspect]
     arms += [arm for check in checks for arm in check.arms()]
-    if all(check.kind == "compare" for check in checks):
+    if all(check.kind in ("compare", "seen") for check in checks):
         return ""
     listed = ",".join(dict.fromkeys(arms))
     device = next((f" --device {c.needs}" for c in checks if c.needs in ("rocm", "cuda")), "")

@@ -11,11 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rcatools import units
-from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.case import Case, replicate_of
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import LedgerFigure, Owner
-from rcatools.diagnosis.wording import counted, said
+from rcatools.diagnosis.wording import counted, replicated, said
 from rcatools.diagnosis.wording import owner as owner_text
 from rcatools.memory.owners import BlockOwner, owners
 from rcatools.recording.schema import RUN_FACTS
@@ -36,7 +36,15 @@ def ledger(case: Case, check: LedgerFigure) -> Outcome:
         values = values[np.isfinite(values).all(axis=1)]
         if values.empty:
             continue
-        place = Evidence("", recording.name, tuple(own), f"runs.{check.figure}", check.notebook or NOTEBOOK)
+        place = Evidence(
+            "",
+            recording.name,
+            tuple(own),
+            f"runs.{check.figure}",
+            check.notebook or NOTEBOOK,
+            replicate=replicate_of(recording),
+            device=case.tag_of(recording),
+        )
         if check.bytes is not None:
             return _against_number(check, values.to_numpy(dtype=float)[:, 0], place)
         steady = _steady(case, check, table).reindex(values.index, fill_value=True).to_numpy(dtype=bool)
@@ -96,14 +104,14 @@ def _against_arm(check: LedgerFigure, pairs: Floats, unsteady: int, place: Evide
     counts = ", ".join(f"{word} in {count}" for word, count in seen.items() if count)
     text = (
         f"{_label(check)}: {_list(arm, check)} in {place.arms[0]}, {_list(against, check)} in {place.arms[1]}; "
-        f"{counts} of {counted(n, 'block')}{left}"
+        f"{counts} of {replicated(n, place.replicate)}{left}"
     )
     return _outcome(name, text, float(np.median(difference)), n, place, check.unit)
 
 
 def _label(check: LedgerFigure) -> str:
     """What the figure is, in words."""
-    label = RUN_FACTS.get(check.figure, check.figure.replace("_", " "))
+    label = check.label or RUN_FACTS.get(check.figure, check.figure.replace("_", " "))
     return label + (f" modulo {units.exact_size(check.modulo)}" if check.modulo else "")
 
 
@@ -117,6 +125,7 @@ def _list(values: Floats, check: LedgerFigure) -> str:
 
 
 def _outcome(name: str, text: str, value: float, n: int, place: Evidence, unit: str) -> Outcome:
+    text += f", {place.device}" if place.device else ""
     evidence = replace(place, text=text, value=value if math.isfinite(value) else None, unit=unit, n=n)
     definite = name != "varies"
     reason = "" if definite else "the blocks do not agree"

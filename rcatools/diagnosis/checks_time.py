@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcatools import units
-from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks, t_quantile
+from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks, replicate_of, t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import Dose, EffectShare, Equivalence, ModesCheck, Ratio, StepCount
-from rcatools.diagnosis.wording import counted, reasons, said
+from rcatools.diagnosis.wording import counted, reasons, replicated, said
 from rcatools.recording import Recording
 from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.modes import MIN_VALUES, find_modes
@@ -60,14 +60,15 @@ def no_arms(case: Case, arms: Sequence[str], metric: str = "", companion: str = 
 
 
 def comparison_evidence(
-    comparison: Comparison, recording: Recording, metric: str, notebook: str = ""
+    comparison: Comparison, recording: Recording, metric: str, notebook: str = "", device: str = ""
 ) -> Evidence:
-    """A paired comparison as evidence."""
+    """A paired comparison as evidence; ``device`` is told where it is given."""
     e = comparison.estimate
     text = f"{comparison.arm} against {comparison.baseline}: {units.estimate(e.ratio, e.ci_low, e.ci_high)}, "
-    text += counted(e.n, "block")
+    text += replicated(e.n, replicate_of(recording))
     if e.n >= MIN_REPLICATES:
         text += f", detection limit {units.percent(comparison.mde)}"
+    text += f", {device}" if device else ""
     return Evidence(
         text=text,
         recording=recording.name,
@@ -80,6 +81,8 @@ def comparison_evidence(
         unit="ratio",
         n=e.n,
         detection_limit=comparison.mde,
+        replicate=replicate_of(recording),
+        device=device,
     )
 
 
@@ -89,7 +92,8 @@ def ratio(case: Case, check: Ratio | Equivalence) -> Outcome:
     if found is None:
         return no_arms(case, (check.arm, check.against or case.baseline), check.metric, check.recording)
     comparison, recording = found
-    evidence = comparison_evidence(comparison, recording, check.metric or case.metric, check.notebook)
+    metric, device = check.metric or case.metric, case.tag_of(recording)
+    evidence = comparison_evidence(comparison, recording, metric, check.notebook, device)
     if comparison.estimate.n < MIN_REPLICATES:
         return too_few(evidence)
     verdict = comparison.verdict

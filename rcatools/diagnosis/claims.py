@@ -23,6 +23,7 @@ from rcatools.diagnosis.investigation import (
     ByDeltas,
     ByEffect,
     ByHypothesis,
+    ByNothing,
     ByObservation,
     BySpeaksAbout,
     ByValue,
@@ -35,6 +36,7 @@ from rcatools.diagnosis.records import (
     ClaimResult,
     ClaimStatus,
     Difference,
+    Evidence,
     HypothesisResult,
     Observation,
     PredictionResult,
@@ -43,6 +45,7 @@ from rcatools.diagnosis.records import (
 from rcatools.diagnosis.verdicts import holds
 from rcatools.diagnosis.vocabulary import Quantity
 from rcatools.diagnosis.wording import counted, in_words, said, setting
+from rcatools.recording import Recording
 from rcatools.stats.records import Verdict
 
 Judgement = tuple[ClaimStatus, str, list[str]]
@@ -56,9 +59,11 @@ def judge_claims(
     hypotheses: Mapping[str, HypothesisResult],
 ) -> tuple[ClaimResult, ...]:
     """Every claim with its status, reasons and the differences of its environment, in declared order."""
-    known = here(case)
+    primary = here(case)
     results = []
     for claim in [*case.spec.claims, *(c for t in case.spec.claim_tables for c in claims_of(case, t))]:
+        used = _used(case, claim, observed, hypotheses)
+        known = here(case, used) if used else primary
         different = differences(claim.environment, known) if known else ()
         status, measured, reasons = _judge(case, claim, observed, hypotheses, different)
         if claim.environment.get("code") == UNCOMMITTED and status in (
@@ -87,6 +92,23 @@ def judge_claims(
             )
         )
     return tuple(results)
+
+
+def _used(
+    case: Case,
+    claim: Claim,
+    observed: Mapping[str, Observation],
+    hypotheses: Mapping[str, HypothesisResult],
+) -> Recording | None:
+    """The companion that judges the claim, where it is judged on one; None: the recordings of the device."""
+    judged = claim.judged
+    places: list[Evidence] = []
+    if isinstance(judged, ByObservation):
+        places = list(observed[judged.observation].outcome.evidence)
+    if isinstance(judged, ByHypothesis):
+        places = [e for p in hypotheses[judged.hypothesis].predictions for e in p.places]
+    names = {item.recording for item in places if item.recording}
+    return case.companions.get(names.pop()) if len(names) == 1 else None
 
 
 def claims_of(case: Case, table: ClaimTable) -> list[Claim]:
@@ -141,6 +163,8 @@ def _judge(
         return _by_hypothesis(case, hypotheses[judged.hypothesis], different)
     if isinstance(judged, ByDeltas):
         return _by_deltas(case, judged)
+    if isinstance(judged, ByNothing):
+        return ClaimStatus.NOT_TESTABLE, NOT_MEASURED, [judged.because]
     if isinstance(judged, BySpeaksAbout):
         other = next(item for item in case.spec.claims if item.id == judged.claim)
         return _speaks_about(claim, other, judged)

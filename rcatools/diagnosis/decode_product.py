@@ -115,7 +115,7 @@ def product_table(data: ProductData) -> pd.DataFrame:
     """One row per shape and row count.
 
     Columns: ``default_us``; for each of COMPARED and for ``deeper`` (the default tile with four stages) its
-    ``_ratio``, ``_low``, ``_high`` and ``_verdict`` against the default; ``read_us`` (the weight read once by
+    ``_ratio``, ``_low``, ``_high``, ``_verdict`` and ``_n`` (replicates) against the default; ``read_us`` (the weight read once by
     the fastest plain read); and for default, specialised, deeper and torch the share of that floor,
     ``<arm>_floor_share``. What was not measured in a cell is NaN or "".
     """
@@ -163,6 +163,7 @@ def _ratio_columns(arm: str, found: Comparison | None) -> dict[str, Any]:
             f"{arm}_low": math.nan,
             f"{arm}_high": math.nan,
             f"{arm}_verdict": "",
+            f"{arm}_n": 0,
         }
     e = found.estimate
     return {
@@ -170,6 +171,7 @@ def _ratio_columns(arm: str, found: Comparison | None) -> dict[str, Any]:
         f"{arm}_low": e.ci_low,
         f"{arm}_high": e.ci_high,
         f"{arm}_verdict": found.verdict.value,
+        f"{arm}_n": e.n,
     }
 
 

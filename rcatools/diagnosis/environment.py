@@ -11,6 +11,7 @@ import pandas as pd
 from rcatools.diagnosis import soundness
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.records import Difference
+from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 from rcatools.recording.reader import file_sha256
 
@@ -18,11 +19,12 @@ DEVICE_KEYS = ("backend", "name", "arch", "memory_bytes", "driver", "runtime", "
 UNCOMMITTED = "uncommitted"
 
 
-def here(case: Case) -> dict[str, str | None]:
-    """What is known of the primary recording's environment, by the keys that claims use."""
-    if case.primary is None:
+def here(case: Case, recording: Recording | None = None) -> dict[str, str | None]:
+    """What is known of a recording's environment (the primary one's by default), by the keys that claims use."""
+    used = recording or case.primary
+    if used is None:
         return {}
-    device, environment = case.primary.manifest.device, case.primary.manifest.environment
+    device, environment = used.manifest.device, used.manifest.environment
     known: dict[str, str | None] = {
         "card": _text(device.get("name")),
         "backend": _text(device.get("backend")),
@@ -30,7 +32,7 @@ def here(case: Case) -> dict[str, str | None]:
         "driver": _text(device.get("driver")),
         "rocm": _text(environment.get("rocm") or environment.get("hip")),
         "cuda": _text(environment.get("cuda")),
-        "code": code_state(case.primary),
+        "code": code_state(used),
     }
     packages = environment.get("packages", {})
     if isinstance(packages, dict):
@@ -38,8 +40,8 @@ def here(case: Case) -> dict[str, str | None]:
     settings = environment.get("settings", {})
     if isinstance(settings, dict):
         known.update({str(key): _text(value) for key, value in settings.items()})
-    parameters = case.primary.manifest.workload.get("parameters", {})
-    known["workload"] = _text(case.primary.manifest.workload.get("name"))
+    parameters = used.manifest.workload.get("parameters", {})
+    known["workload"] = _text(used.manifest.workload.get("name"))
     if isinstance(parameters, dict):
         known.update({key: _text(value) for key, value in parameters.items() if key not in known})
     return known
@@ -68,6 +70,8 @@ def same_value(a: str, b: str) -> bool:
 def code_state(recording: Recording) -> str | None:
     """ "committed", "uncommitted", or None where the manifest does not tell."""
     code = recording.manifest.environment.get("code", {})
+    if isinstance(code, dict) and code.get("source_commit"):
+        return "committed"
     if not isinstance(code, dict) or not code.get("commit"):
         return None
     return UNCOMMITTED if code.get("dirty") else "committed"
@@ -91,11 +95,31 @@ def document(case: Case) -> dict[str, Any]:
         "workload": manifest.workload.get("name"),
         "parameters": manifest.workload.get("parameters"),
         "kv_bytes": _median_fact(case, "kv_bytes"),
+        "devices": devices(case),
         "checks": soundness.document(case),
         "recordings": [_recording(item, used=True) for item in case.recordings]
         + [_recording(item, used=True) for item in case.companions.values()]
         + [_recording(item, used=False) for item, _ in case.others],
     }
+
+
+def devices(case: Case) -> list[dict[str, Any]]:
+    """Every device that evidence comes from, in order of use, with its recordings."""
+    found: dict[str, dict[str, Any]] = {}
+    for recording in (*case.recordings, *case.companions.values()):
+        device, environment = recording.manifest.device, recording.manifest.environment
+        own = found.setdefault(
+            str(device.get("name")),
+            {
+                "device": device.get("name"),
+                **{key: device.get(key) for key in ("backend", "arch", "driver", "runtime")},
+                "torch": _torch(recording),
+                "python": environment.get("python"),
+                "recordings": [],
+            },
+        )
+        own["recordings"].append(recording.name)
+    return list(found.values())
 
 
 def _median_fact(case: Case, figure: str) -> float | None:
@@ -125,6 +149,7 @@ def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
         "runs_failed": int((runs["outcome"] != "ok").sum()) if len(runs) else 0,
         "arms": list(manifest.arm_names),
         "command": manifest.command,
+        "replicate": str(manifest.design.get("replicate", "block")),
         "git": code if isinstance(code, dict) else None,
         "files": dict(manifest.files),
         "manifest_sha256": _manifest_hash(recording),
@@ -148,6 +173,7 @@ def warnings(case: Case) -> list[str]:
             )
         elif state is None:
             found.append(f"{recording.name} does not tell which commit was measured")
+        found += _unknown_sessions(recording)
     found += [
         f"the companion recording {name} is not there: what rests on it was not tested"
         for name in case.spec.companions
@@ -161,6 +187,20 @@ def warnings(case: Case) -> list[str]:
         if first is not None and _torch(recording) != _torch(first):
             found.append(f"{recording.name} and {first.name} were made with different torch versions")
     return found
+
+
+def _unknown_sessions(recording: Recording) -> list[str]:
+    """A sentence where a recording was joined from sessions and one of them does not tell its commit."""
+    sessions = recording.manifest.design.get("sessions") or ()
+    unknown = [item for item in sessions if not (item.get("code") or {}).get("commit")]
+    if not unknown:
+        return []
+    lost = sum(int(item.get("processes") or 0) for item in unknown)
+    whole = sum(int(item.get("processes") or 0) for item in sessions)
+    return [
+        f"{recording.name} holds {counted(whole, 'process', 'processes')} of {counted(len(sessions), 'session')}; the commit "
+        f"of {lost} of them was not recorded"
+    ]
 
 
 def _torch(recording: Recording) -> Any:

@@ -32,13 +32,15 @@ class GraphHazards:
 
     Attributes:
         world: number of ranks.
+        device: name of the GPU; a column of each table too.
         captures: one row per form or bare gather: form, captured, replay_equal, collectives at capture and at
             replay, error.
         hazards: rows of the hazards table (hazard, form, safe, device, harmed, seen).
-        times: microseconds per exchange: form, how ("graph" or "eager"), rows, block, us.
+        times: microseconds per exchange: form, how ("graph" or "eager"), rows, process, block, us.
     """
 
     world: int
+    device: str
     captures: pd.DataFrame
     hazards: pd.DataFrame
     times: pd.DataFrame
@@ -58,8 +60,13 @@ def load_graph_hazards(path: Path) -> GraphHazards:
             raise InputError(f"{path} is not a result of benchmarks/capture_hazards.py ({FORMAT})")
         scenarios = document["scenarios"]
         names = FIRST_NAMES if document["format"] == FIRST_FORMAT else {}
-        tables = (_captures(scenarios), _hazards(scenarios), _times(scenarios))
-        return GraphHazards(int(document["world"]), *(table.replace({"form": names}) for table in tables))
+        device = str((document.get("device") or {}).get("name") or "a GPU whose name was not recorded")
+        tables = [
+            table.replace({"form": names})
+            for table in (_captures(scenarios), _hazards(scenarios), _times(scenarios))
+        ]
+        captures, hazards, times = (table.assign(device=device) for table in tables)
+        return GraphHazards(int(document["world"]), device, captures, hazards, times)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({type(error).__name__}: {error}): run it again") from None
 
@@ -115,7 +122,7 @@ def _hazards(scenarios: dict[str, Any]) -> pd.DataFrame:
             wrong = [name for name in ("first", "second") if not streams[f"{name}_right"]]
             seen = f"{' and '.join(wrong)} stream wrong" if wrong else "both streams right"
             rows.append(_row("shared_by_streams", form, kind, bool(wrong), seen))
-    return pd.DataFrame(rows, columns=["hazard", "form", "safe", "device", "harmed", "seen"])
+    return pd.DataFrame(rows, columns=["hazard", "form", "safe", "harmed", "seen"])
 
 
 def _row(hazard: str, form: str, kind: str, harmed: bool, seen: str) -> dict[str, Any]:
@@ -123,7 +130,6 @@ def _row(hazard: str, form: str, kind: str, harmed: bool, seen: str) -> dict[str
         "hazard": hazard,
         "form": form,
         "safe": int(kind == "safe"),
-        "device": "GPU",
         "harmed": int(harmed),
         "seen": seen,
     }
@@ -147,6 +153,12 @@ def _times(scenarios: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["form", "how", "rows", "process", "block", "us"])
 
 
+def _capture_seen(row: dict[Any, Any]) -> str:
+    if not row["captured"]:
+        return f"refused: {str(row['error']).partition('.')[0]}"
+    return f"captured; a replay on new inputs is {'right' if row['replay_equal'] is True else 'wrong'}"
+
+
 def write_tables(source: Path, folder: Path) -> None:
     """Write the tables that an investigation quotes: hazards, captures and median times, as CSV.
 
@@ -154,11 +166,13 @@ def write_tables(source: Path, folder: Path) -> None:
         InputError: the source cannot be read.
     """
     found = load_graph_hazards(source)
-    times = found.times.groupby(["how", "form", "rows"])["us"].median().reset_index()
-    times["us"] = times["us"].round(3)
+    each = found.times.groupby(["how", "form", "rows", "process"])["us"].median()
+    times = each.groupby(["how", "form", "rows"]).agg(us="median", processes="count").reset_index()
+    times = times.assign(us=times["us"].round(3), device=found.device)
     captures = found.captures.assign(
         captured=found.captures["captured"].astype(int),
         replay_equal=[int(value is True) for value in found.captures["replay_equal"]],
+        seen=[_capture_seen(dict(row)) for row in found.captures.to_dict("records")],
     )
     for name, table in (("hazards_gpu", found.hazards), ("captures", captures), ("graph_times", times)):
         (folder / f"{name}.csv").write_text(table.to_csv(index=False, lineterminator="\n"), encoding="utf-8")

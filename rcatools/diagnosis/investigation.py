@@ -41,7 +41,8 @@ class _Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Effect(_Form, frozen=True, kw_only=True):
     """The comparison the investigation is about; times, so larger is slower. ``boundary_metric``: the metric that
-    holds the price of one kernel boundary, where runs measure it."""
+    holds the price of one kernel boundary, where runs measure it. ``noun``: what is timed; ``{name}`` in it becomes
+    a workload parameter, or a fact that all runs share. ``scope``: what the comparison does not cover."""
 
     suspect: str
     baseline: str
@@ -51,6 +52,7 @@ class Effect(_Form, frozen=True, kw_only=True):
     repeat: list[str] = []
     noun: str = "the measured time"
     boundary_metric: str = ""
+    scope: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 1:
@@ -165,7 +167,13 @@ class ByValue(_Form, frozen=True, kw_only=True, tag_field="by", tag="value"):
     unit: str = ""
 
 
-Judged = ByEffect | ByObservation | ByHypothesis | ByDeltas | BySpeaksAbout | ByValue
+class ByNothing(_Form, frozen=True, kw_only=True, tag_field="by", tag="nothing"):
+    """A statement that nothing here can speak about, and why."""
+
+    because: str
+
+
+Judged = ByEffect | ByObservation | ByHypothesis | ByDeltas | BySpeaksAbout | ByValue | ByNothing
 
 
 class Claim(_Form, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from rcatools.diagnosis.investigation import (
 )
 from rcatools.diagnosis.records import ClaimStatus, Mechanism
 from rcatools.diagnosis.remarks import OPEN_OUTCOMES, placeholders
-from rcatools.diagnosis.vocabulary import Quantity
+from rcatools.diagnosis.vocabulary import Quantity, Seen
 from rcatools.errors import InputError, UnknownNameError, UnsafeInputError
 
 MAX_FILE_BYTES = 2 * 2**20
@@ -284,7 +284,7 @@ def _arm_references(spec: Spec) -> list[tuple[str, str]]:
 def _table_references(value: Any, place: str) -> Iterator[tuple[str, str]]:
     """Every table that a quantity or a rule below ``value`` names, with its place."""
     if isinstance(value, msgspec.Struct):
-        if isinstance(value, Quantity | ByDeltas | ClaimTable) and value.table:
+        if isinstance(value, Quantity | ByDeltas | ClaimTable | Seen) and value.table:
             yield place, value.table
         for name in value.__struct_fields__:
             yield from _table_references(getattr(value, name), f"{place}.{name}".lstrip("."))

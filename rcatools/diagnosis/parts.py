@@ -37,6 +37,8 @@ class Evidence:
         n: replicates (blocks or processes) behind it.
         detection_limit: smallest true difference that would have been seen with 80 % power, in ``unit``
             (for ratios: as |ratio - 1|).
+        replicate: what one of ``n`` is: "block", "process", or "block of one process".
+        device: the device it was seen on, where a case has evidence of several; else "".
     """
 
     text: str
@@ -50,12 +52,19 @@ class Evidence:
     unit: str = ""
     n: int | None = None
     detection_limit: float | None = None
+    replicate: str = "block"
+    device: str = ""
 
     @property
     def place(self) -> str:
-        """Recording, source, arms and notebook in one line."""
+        """Device, recording, source, arms and notebook in one line."""
         arms = "/".join(self.arms)
-        parts = [self.recording, " ".join(part for part in (self.source, arms) if part), self.notebook]
+        parts = [
+            self.device,
+            self.recording,
+            " ".join(part for part in (self.source, arms) if part),
+            self.notebook,
+        ]
         return ", ".join(part for part in parts if part)
 
 

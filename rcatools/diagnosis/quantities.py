@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -65,12 +65,36 @@ def rows_of(
     return frame[mask]
 
 
-def _cell(quantity: Quantity, tables: Mapping[str, pd.DataFrame]) -> float | None:
-    rows = rows_of(tables, quantity.table, quantity.column, quantity.where)
+def one_row(
+    tables: Mapping[str, pd.DataFrame], table: str, column: str, where: Mapping[str, object]
+) -> pd.DataFrame:
+    """The one row that matches.
+
+    Raises:
+        InputError: none matches, or several.
+    """
+    rows = rows_of(tables, table, column, where)
     if len(rows) != 1:
-        raise InputError(
-            f"table {quantity.table}: {dict(quantity.where)} matches {len(rows)} rows, it must match one"
-        )
+        raise InputError(f"table {table}: {dict(where)} matches {len(rows)} rows, it must match one")
+    return rows
+
+
+def cells(
+    tables: Mapping[str, pd.DataFrame], table: str, where: Mapping[str, object], columns: Sequence[str]
+) -> list[str]:
+    """Cells of the one row that matches, as words; a number stands behind the name of its column."""
+    found = []
+    for column in columns:
+        cell = one_row(tables, table, column, where)[column].iloc[0]
+        if isinstance(cell, str):
+            found.append(cell)
+        elif not pd.isna(cell):
+            found.append(f"{cell:,.10g} {column.replace('_', ' ')}")
+    return found
+
+
+def _cell(quantity: Quantity, tables: Mapping[str, pd.DataFrame]) -> float | None:
+    rows = one_row(tables, quantity.table, quantity.column, quantity.where)
     cell = rows[quantity.column].iloc[0]
     if pd.isna(cell):
         return None

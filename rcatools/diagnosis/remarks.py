@@ -9,7 +9,7 @@ from rcatools import units
 from rcatools.diagnosis.investigation import Expectations, Hypothesis, Spec, outcomes_of
 from rcatools.diagnosis.parts import Evidence
 from rcatools.diagnosis.records import HypothesisResult, Observation, Status
-from rcatools.diagnosis.wording import counted
+from rcatools.diagnosis.wording import replicated
 
 OPEN_OUTCOMES = ("not_tested", "undecided")
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -70,5 +70,8 @@ def _short(item: Evidence) -> str:
     simple = item.unit == "ratio" and item.value is not None and item.ci_low is not None
     if not simple or len(item.arms) != 2:
         return item.text
-    text = f"{units.estimate(item.value, item.ci_low, item.ci_high)}, {counted(item.n or 0, 'block')}"
+    text = (
+        f"{units.estimate(item.value, item.ci_low, item.ci_high)}, {replicated(item.n or 0, item.replicate)}"
+    )
+    text += f", {item.device}" if item.device else ""
     return f"{text}, too few for a verdict" if "too few" in item.text else text

@@ -105,6 +105,8 @@ def fixes(case: Case) -> tuple[FixResult, ...]:
         for row in rows
         if row.arm != case.suspect and row.correct is not False and (row.recovered or 0.0) > 0.5
     ]
+    if case.direction < 0:  # a gain: variants keep it, and none was asked to remove it
+        good = []
     best = min(good, key=lambda row: (row.ratio or math.inf, row.live_bytes or 0)) if good else None
     return tuple(_marked(row, best) for row in rows)
 
@@ -131,7 +133,12 @@ def _fix(case: Case, arm: str) -> FixResult | None:
     correct, error, output = _output(case, recording, arm)
     text = units.estimate(e.ratio, e.ci_low, e.ci_high)
     if recovered is not None:
-        text += f", {units.share(recovered)} of the effect gone"
+        gain = case.direction < 0
+        text += (
+            f", gives up {units.share(recovered)} of the gain"
+            if gain
+            else f", {units.share(recovered)} of the effect gone"
+        )
     if comparison.verdict is Verdict.EQUIVALENT:
         text += f", detection limit {units.percent(comparison.mde)}"
     if live is not None:

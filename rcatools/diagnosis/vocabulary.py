@@ -215,7 +215,8 @@ class LedgerFigure(Check, frozen=True, kw_only=True, tag="ledger"):
 
     Against another arm: compared block by block, ``modulo`` first where given, differences up to ``tolerance``
     count as equal. Blocks in which the equal arms (baseline and repeat) differ are left out: there the figure
-    varies by itself. With ``bytes``: the arm's own figure against that number. ``unit``: of the figure, for people.
+    varies by itself. With ``bytes``: the arm's own figure against that number. ``unit`` and ``label``: of the figure, for
+    people.
     """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
@@ -234,6 +235,7 @@ class LedgerFigure(Check, frozen=True, kw_only=True, tag="ledger"):
     modulo: int | None = None
     tolerance: float = 0.0
     unit: Literal["bytes", "count"] = "bytes"
+    label: str = ""
     recording: str = ""
 
 
@@ -309,7 +311,10 @@ class StepCount(Check, frozen=True, kw_only=True, tag="step"):
 
 
 class Compare(Check, frozen=True, kw_only=True, tag="compare"):
-    """Two quantities from tables or published numbers, in ``unit``; equal up to the relative ``tolerance``."""
+    """Two quantities from tables or published numbers, in ``unit``; equal up to the relative ``tolerance``.
+
+    ``tell``: columns of the left quantity's row that say where its number comes from (device, replicates).
+    """
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "less": "left is smaller",
@@ -321,6 +326,22 @@ class Compare(Check, frozen=True, kw_only=True, tag="compare"):
     tolerance: float = 0.0
     source: str = ""
     unit: str = ""
+    tell: list[str] = []
+
+
+class Seen(Check, frozen=True, kw_only=True, tag="seen"):
+    """What a demonstration or a published statement says: one row of a table, its ``column`` 0 or not.
+
+    ``say`` names the column with the words for people, ``tell`` columns that say where it was seen.
+    """
+
+    OUTCOMES: ClassVar[dict[str, str]] = {"yes": "the cell is not 0", "no": "the cell is 0"}
+    table: str
+    column: str
+    where: dict[str, str | float | int]
+    say: str
+    tell: list[str] = []
+    source: str = ""
 
 
 AnyCheck = (
@@ -337,6 +358,7 @@ AnyCheck = (
     | Dose
     | StepCount
     | Compare
+    | Seen
 )
 CHECKS: dict[str, type[Check]] = {str(kind.__struct_config__.tag): kind for kind in typing.get_args(AnyCheck)}
 

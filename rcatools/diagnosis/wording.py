@@ -84,6 +84,13 @@ def reasons(codes: Iterable[str]) -> str:
     return ", ".join(REASON_TEXT.get(str(code), str(code).replace("_", " ")) for code in codes)
 
 
+def replicated(number: int, replicate: str = "block") -> str:
+    """How many replicates: "12 blocks", "8 processes", "16 blocks of one process"."""
+    head, _, rest = replicate.partition(" ")
+    many = f"{head}es" if head.endswith("s") else f"{head}s"
+    return counted(number, head, many) + (f" {rest}" if rest else "")
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """A number with its noun: "1 block", "3 blocks"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

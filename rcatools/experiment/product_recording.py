@@ -1,11 +1,12 @@
 """Turns the JSON of ``benchmarks/decode_matmul.py`` into a recording, so that it is judged like any other.
 
-    python -m rcatools.experiment.product_recording decode_matmul.json data/recordings/NAME
+    python -m rcatools.experiment.product_recording decode_matmul.json... data/recordings/NAME
 
 Every arm of the table becomes an arm, every shape and row count a metric ``<shape>_m<rows>_us``. A process of
 the benchmark is a block here, because the process is the unit of replication; its own blocks are samples.
 Results of the benchmark's first form hold one process: its blocks are the blocks here, and the design's
-``replicate`` says so, because such intervals cover nothing that differs between processes.
+``replicate`` says so, because such intervals cover nothing that differs between processes. Results of several sessions
+are joined, process by process; their files are kept as ``session-1.json`` and so on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Any
 import pandas as pd
 
 from rcatools.errors import InputError
+from rcatools.experiment.product_sessions import joined
+from rcatools.experiment.provenance import with_source_commit
 from rcatools.files import write_bytes
 from rcatools.recording.reader import file_sha256
 from rcatools.recording.schema import RUN_COLUMNS, SAMPLE_COLUMNS
@@ -102,7 +105,7 @@ def _from_first_form(path: Path, document: dict[str, Any]) -> dict[str, Any]:
                 "packages": {"torch": old["torch"], "triton": old["triton"]},
                 "cuda": old["cuda"],
                 "hip": old["hip"],
-                "code": {"commit": old["commit"], "reason": "the benchmark's first form did not ask for it"},
+                "code": {"commit": old["commit"]},
             },
         }
     except (KeyError, TypeError, IndexError, AttributeError) as error:
@@ -119,14 +122,21 @@ def metric_of(row: Mapping[str, Any]) -> str:
 def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Runs and samples of the table, in the recording's columns.
 
-    Facts of the runs: ``programs_<shape>_m<rows>`` of every arm of ours, and on the baseline how many products
-    were checked for equal bits and how many were not equal (``products_checked``, ``products_unequal``).
+    Facts of the runs: ``programs_<shape>_m<rows>`` of every arm of ours, and on the baseline's first run how many
+    products one process checked for equal bits and how many were not equal (``products_checked``,
+    ``products_unequal``).
     """
     facts = _facts(document)
     names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
     order_of = {arm: order for order, arm in enumerate(names)}
     processes = range(len(document["processes"]))
     isolation = "none" if "replicate" in document else "spawn"
+    measured = {
+        (str(row["arm"]), block)
+        for row in document["table"]
+        for block, values in enumerate(row["us_per_call"])
+        if values
+    }
     runs = pd.DataFrame(
         [
             {
@@ -140,9 +150,14 @@ def product_tables(document: Mapping[str, Any]) -> tuple[pd.DataFrame, pd.DataFr
                 "started_utc": None,
                 "wall_s": None,
             }
-            | facts[arm]
+            | {
+                name: value
+                for name, value in facts[arm].items()
+                if block == 0 or not name.startswith("products_")
+            }
             for block in processes
             for order, arm in enumerate(names)
+            if (arm, block) in measured
         ],
     )
     runs = runs[[*RUN_COLUMNS, *(name for name in runs.columns if name not in RUN_COLUMNS)]]
@@ -178,13 +193,13 @@ def _facts(document: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return facts
 
 
-def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of the recording."""
+def product_manifest(document: Mapping[str, Any], runs: pd.DataFrame) -> dict[str, Any]:
+    """The manifest of the recording with these runs."""
     names = list(dict.fromkeys(str(row["arm"]) for row in document["table"]))
     processes = document["processes"]
     first = document["ceilings"][0]
     fastest = min(min(times) for part in document["ceilings"] for times in part["read_us"].values())
-    count = len(names) * len(processes)
+    count = len(runs)
     return {
         "investigation": "vime-decode",
         "state": "stopped" if document["not_run"] else "complete",
@@ -212,6 +227,7 @@ def product_manifest(document: Mapping[str, Any]) -> dict[str, Any]:
             "blocks": len(processes),
             "isolation": "the arms of a block share one process",
             "replicate": document.get("replicate", "process"),
+            "sessions": list(document.get("sessions", ())),
             "looks": 1,
             "arms": [_arm(name) for name in names],
         },
@@ -229,32 +245,48 @@ def _arm(name: str) -> dict[str, str]:
     return {"name": name, "role": role, "summary": summary}
 
 
-def write_product_recording(source: Path, out: Path) -> None:
-    """Write the recording folder, with the benchmark's JSON beside it.
+def write_product_recording(sources: Path | Sequence[Path], out: Path, source_commit: str = "") -> None:
+    """Write the recording folder, with the benchmark's JSON of every session beside it.
+
+    ``source_commit``: the commit whose package source was measured; it is checked against the recorded hash.
 
     Raises:
-        InputError: the source cannot be used.
+        InputError: a source cannot be used, or the commit's source is another.
     """
-    document = load_product_json(source)
+    given = [sources] if isinstance(sources, Path) else list(sources)
+    documents = [load_product_json(path) for path in given]
+    document = documents[0] if len(documents) == 1 else joined(documents)
+    if source_commit:
+        environment = document["environment"]
+        code = with_source_commit(environment.get("code") or {}, source_commit)
+        document = document | {"environment": environment | {"code": code}}
     runs, samples = product_tables(document)
     write_table(out / "runs.parquet", runs)
     write_table(out / "samples.parquet", samples)
-    if source.resolve() != (out / RAW).resolve():
-        write_bytes(out / RAW, source.read_bytes())
-    manifest = product_manifest(document)
-    names = ("runs.parquet", "samples.parquet", RAW)
-    write_manifest(out, manifest | {"files": {name: file_sha256(out / name) for name in names}})
+    kept = [RAW]
+    if len(given) == 1:
+        raw = given[0].read_bytes()
+    else:
+        raw = json.dumps(document, allow_nan=False).encode()
+        kept += [f"session-{number}.json" for number in range(1, len(given) + 1)]
+        for name, content in zip(kept[1:], [path.read_bytes() for path in given], strict=True):
+            write_bytes(out / name, content)
+    write_bytes(out / RAW, raw)
+    names = ("runs.parquet", "samples.parquet", *kept)
+    files = {name: file_sha256(out / name) for name in names}
+    write_manifest(out, product_manifest(document, runs) | {"files": files})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Convert one file."""
+    """Convert the files of one or several sessions."""
     parser = argparse.ArgumentParser(
         prog="python -m rcatools.experiment.product_recording", description=__doc__
     )
-    parser.add_argument("source", type=Path)
+    parser.add_argument("source", type=Path, nargs="+")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--source-commit", default="", help="commit of the measured package source")
     args = parser.parse_args(argv)
-    write_product_recording(args.source, args.out)
+    write_product_recording(args.source, args.out, args.source_commit)
     return 0
 
 

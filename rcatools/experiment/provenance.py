@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rcatools.device.fingerprint import code_state, uncommitted_diff
+from rcatools.device.fingerprint import code_state, source_hash, uncommitted_diff
 from rcatools.errors import InputError
 from rcatools.files import write_bytes
 
@@ -34,6 +38,40 @@ def checkout_states(folders: Iterable[Path]) -> dict[str, dict[str, Any]]:
             raise InputError(f"--checkout {folder} is not a git checkout, or git is not installed")
         states[name] = state
     return states
+
+
+def with_source_commit(code: Mapping[str, Any], commit: str) -> dict[str, Any]:
+    """A code state that also names the commit whose package source was measured.
+
+    For a recording from a copy whose git stood elsewhere or was absent: the package's source is identified by its
+    hash, which is compared with that of the commit. Files outside the package are not covered by it.
+
+    Raises:
+        InputError: the commit is not in this repository, or its source is another.
+    """
+    done = subprocess.run(
+        ["git", "-C", str(HERE), "archive", "--format=tar", commit, "rcatools"],
+        capture_output=True,
+        check=False,
+    )
+    full = subprocess.run(
+        ["git", "-C", str(HERE), "rev-parse", f"{commit}^{{commit}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode or full.returncode:
+        raise InputError(f"commit {commit!r} is not in this repository: fetch it first")
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        found = source_hash(Path(folder) / "rcatools")
+    if found != code.get("source_sha256"):
+        raise InputError(
+            f"the package source of commit {commit} is not what was measured (SHA-256 {found[:12]}, recorded "
+            f"{str(code.get('source_sha256'))[:12]})"
+        )
+    return {**code, "source_commit": full.stdout.strip()}
 
 
 def keep_diffs(out: Path, checkouts: Iterable[Path]) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import present, words
+from rcatools.report import fix_table, words
 from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
 
@@ -54,7 +54,7 @@ def reproduce(document: Document, _: Measured) -> list[str]:
         return ["The suspect and the baseline were not both measured: there is no answer."]
     what = {
         "slower": "There is a regression",
-        "faster": "There is no regression; it is an improvement",
+        "faster": "A gain, not a regression",
         "equivalent": "There is no regression within the margin",
         "undecided": "The data do not decide",
     }.get(effect["verdict"], effect["verdict"])
@@ -137,7 +137,7 @@ def allocator(document: Document, measured: Measured) -> list[str]:
 def compare_fixes(document: Document, _: Measured) -> list[str]:
     """Which variants work."""
     unclear = [item for item in document["fixes"] if item["verdict"] == "undecided"]
-    sentences = [f"{words.capital(text)}." for text in present.fixes_that_work(document)]
+    sentences = [f"{words.capital(text)}." for text in fix_table.fixes_that_work(document)]
     if unclear:
         sentences.append(f"Undecided: {', '.join(item['arm'] for item in unclear)}.")
     wrong = [item["arm"] for item in document["fixes"] if item["correct"] is False]
@@ -167,6 +167,15 @@ def vime_decode(document: Document, _: Measured) -> list[str]:
     from rcatools.report import vime_findings
 
     return vime_findings.sentences(document, vime_findings.load_extras(str(document["investigation"])))
+
+
+def further(investigation: str, notebooks: Sequence[str], document: Document) -> list[dict[str, Any]]:
+    """What an investigation answers beyond verdict.json: ``[{"question", "sentences"}]``, by its own notebooks."""
+    if "06_vime_decode" not in notebooks:
+        return []
+    from rcatools.report import vime_findings
+
+    return vime_findings.questions(document, vime_findings.load_extras(investigation))
 
 
 ANSWERS: dict[str, Callable[[Document, Measured], list[str]]] = {

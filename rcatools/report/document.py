@@ -46,6 +46,7 @@ def check(document: Any, where: str) -> dict[str, Any]:
     try:
         msgspec.convert(_record_form(document), Diagnosis, strict=True)
         _check_live(document.get("live"))
+        _check_questions(document.get("questions", []))
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
@@ -72,6 +73,18 @@ def _record_form(document: dict[str, Any]) -> dict[str, Any]:
         for item in document["observations"]
     ]
     return plain
+
+
+def _check_questions(questions: Any) -> None:
+    good = isinstance(questions, list) and all(
+        isinstance(item, dict)
+        and isinstance(item.get("question"), str)
+        and isinstance(item.get("sentences"), list)
+        and all(isinstance(text, str) for text in item["sentences"])
+        for item in questions
+    )
+    if not good:
+        raise TypeError("'questions' must hold questions with lists of sentences")
 
 
 def _check_live(live: Any) -> None:

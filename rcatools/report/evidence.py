@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rcatools.errors import InputError, UnknownNameError
 from rcatools.files import write_json
 from rcatools.report.inputs import Inputs
-from rcatools.report.locate import investigation_folder
+from rcatools.report.locate import investigation_folder, names_declared
 from rcatools.report.measured import Facts, Measured, harmless_text, load_measured
 from rcatools.report.safe import harmless
 
@@ -52,6 +52,7 @@ def gather(asked: Inputs) -> Evidence:
     from rcatools.diagnosis import judge, load_investigation
     from rcatools.diagnosis.engine import without_arms
     from rcatools.recording import open_recording
+    from rcatools.report.answers import further
     from rcatools.report.reading import measure_tables
 
     declared = load_investigation(investigation_folder(asked.investigation))
@@ -74,7 +75,12 @@ def gather(asked: Inputs) -> Evidence:
         margin=kept[0].manifest.margin if asked.margin is None else asked.margin,
         repeats=tuple(harmless_text(arm) for arm in effect.repeat),
     )
-    return Evidence(harmless(document), measure_tables(kept), facts)
+    notebooks = names_declared(asked.investigation, "notebooks")
+    questions = further(asked.investigation, notebooks, document)
+    asked_beside = {"questions": questions} if questions else {}
+    return Evidence(
+        harmless(document | asked_beside | {"notebooks": list(notebooks)}), measure_tables(kept), facts
+    )
 
 
 def load(folder: Path, key: str) -> Evidence | None:

@@ -45,7 +45,7 @@ def fixes(document: Document, margin: float | None) -> Forest:
     return Forest(
         "fixes",
         "Fix variants against the baseline",
-        "One row per arm: mean change of the step time with its confidence interval over blocks. The band is "
+        "One row per arm: mean change of time with its confidence interval over blocks. The band is "
         "the declared margin. " + _in_words(rows),
         CHANGE_AXIS,
         tuple(rows),
@@ -60,7 +60,7 @@ def arms(document: Document, margin: float | None) -> Forest:
     return Forest(
         "arms",
         "All arms against the baseline",
-        "One row per arm: mean change of the step time with its confidence interval over blocks. "
+        "One row per arm: mean change of time with its confidence interval over blocks. "
         + _in_words(rows)
         + _other_outputs(document, [row.label for row in rows]),
         CHANGE_AXIS,
@@ -265,7 +265,7 @@ def blocks(document: Document, measured: Measured, facts: Facts) -> Strip:
     return Strip(
         "blocks",
         "Every block",
-        "One tick per block: step time of the arm over the baseline of the same block. Nothing is left out.",
+        "One tick per block: time of the arm over the baseline of the same block. Nothing is left out.",
         CHANGE_AXIS,
         rows,
         band=facts.margin,
@@ -321,7 +321,7 @@ def families(document: Document, margin: float | None) -> list[Curve]:
             Curve(
                 f"family-{family}",
                 f"Arms {family}_N",
-                f"Change of the step time over N, the number in the name of the arm: {_numbers(points)}.",
+                f"Change of time over N, the number in the name of the arm: {_numbers(points)}.",
                 f"N in {family}_N",
                 "time against the baseline",
                 ((family, points),),

@@ -10,7 +10,7 @@ from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import present, provenance, words
+from rcatools.report import fix_table, present, provenance, words
 from rcatools.report.safe import harmless, md, md_block, md_code, mermaid, web_address
 from rcatools.report.table import Table, to_markdown
 
@@ -104,11 +104,11 @@ def _head(document: Document) -> str:
             said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
     if document["fixes"]:
-        variants = "; ".join(present.fixes_that_work(document))
+        variants = "; ".join(fix_table.fixes_that_work(document))
         lines += [f"- **Fix variants:** {md(variants)}"] if variants else []
-    device = document["environment"].get("device")
-    if device:
-        lines.append(f"- **Measured on:** {md(device)}")
+    measured_on = words.devices(document)
+    if measured_on:
+        lines.append(f"- **Measured on:** {md(measured_on)}")
     lines += [f"- {md(text)}" for text in document["details"] if text != document["chain"]["text"]]
     lines += [f"- ⚠ {md(text)}" for text in document["warnings"]]
     return "\n".join(lines)
@@ -117,16 +117,21 @@ def _head(document: Document) -> str:
 def _parts(document: Document) -> list[_Part]:
     return [
         _Part("### How to reproduce", lambda rows: _reproduce(document)),
+        _Part("### What was asked", lambda rows: _questions(document)),
         _Part("### Causal chain", lambda rows: _chain(document, rows)),
         _Part("### Rival causes", lambda rows: _causes(document, rows)),
         _Part("", lambda rows: _matrices(document, rows), 3),
         _Part("", lambda rows: _fold(present.observations(document), rows), 2),
-        _Part("### Fix variants", lambda rows: _table(present.fixes(document, bars=True), rows), 1),
+        _Part("### Fix variants", lambda rows: _table(fix_table.fixes(document, bars=True), rows), 1),
         _Part("### Live check", lambda rows: _live(document)),
         _Part("", lambda rows: _fold(present.arms(document, bars=True), rows), 3),
         _Part("", lambda rows: _kernels(document, rows), 3),
         _Part("", lambda rows: _fold(present.reconcile(document), rows), 4),
-        _Part("", lambda rows: _fold(present.mechanisms(document), rows), 6),
+        *(
+            [_Part("", lambda rows: _fold(present.mechanisms(document), rows), 6)]
+            if _asks_where(document)
+            else []
+        ),
         _Part("", lambda rows: _fold(present.plants(document), rows), 2),
         _Part("### Published claims", lambda rows: _table(provenance.claims(document), rows), 2),
         _Part("", lambda rows: _pending(document)),
@@ -135,7 +140,7 @@ def _parts(document: Document) -> list[_Part]:
         _Part("", lambda rows: _fold(provenance.published(document), rows), 4),
         _Part("", lambda rows: _sources(document, rows), 4),
         _Part("### Not tested", lambda rows: _open(document, rows), 2),
-        _Part("### Environment", lambda rows: _table(provenance.environment(document), rows), 2),
+        _Part("### Environment", lambda rows: _environment(document, rows), 2),
         _Part("### Raw data", lambda rows: _table(provenance.recordings(document), rows), 2),
         _Part("", lambda rows: _fold(provenance.hashes(document), rows), 5),
         _Part("", lambda rows: _fold_predictions(document, rows), 7),
@@ -201,6 +206,25 @@ def _fold(table: Table, rows: int, title: str | None = None) -> str:
 def fold(title: str, body: str) -> str:
     """A part that GitHub shows closed."""
     return f"<details>\n<summary>{md(title)}</summary>\n\n{body}\n\n</details>"
+
+
+def _asks_where(document: Document) -> bool:
+    """Whether the investigation looks inside the step at all: it names the notebook of kernels, or none."""
+    notebooks = document.get("notebooks") or ()
+    return not notebooks or "02_profile_kernels" in notebooks
+
+
+def _environment(document: Document, rows: int) -> str:
+    parts = [_table(made(document), rows) for made in (provenance.devices, provenance.environment)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _questions(document: Document) -> str:
+    parts = []
+    for item in document.get("questions") or ():
+        answers = "\n".join(f"- {md(text)}" for text in item["sentences"])
+        parts.append(f"**{md(item['question'])}**\n\n{answers}")
+    return "\n\n".join(parts)
 
 
 def _chain(document: Document, rows: int) -> str:

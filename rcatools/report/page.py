@@ -53,7 +53,7 @@ def render(document: Document, measured: Measured, facts: Facts) -> str:
         "details": [words.sentence(text) for text in remarks[:SHOWN_REMARKS]],
         "more": [words.sentence(text) for text in remarks[SHOWN_REMARKS:]],
         "warnings": document["warnings"],
-        "device": document["environment"].get("device") or "",
+        "device": words.devices(document),
         "tone": words.VERDICT_TONE.get(effect.get("verdict", ""), "open"),
         "verdict_word": VERDICT_WORDS.get(effect.get("verdict", ""), "No measured verdict"),
         "tiles": _tiles(document),
@@ -84,6 +84,8 @@ def _tiles(document: Document) -> list[dict[str, str]]:
         value, _, interval = words.effect(effect).partition(" [")
         note = f"{effect['arm']} against {effect['against']}, {wording.counted(effect['n'], 'block')}"
         note += f", [{interval}" if interval else ""
+        several = len(document["environment"].get("devices") or ()) > 1
+        note += f", {document['environment']['device']}" if several else ""
         tiles.append({"name": "Effect on time", "value": value, "note": note})
         tiles.append(
             {
@@ -114,9 +116,16 @@ def _tiles(document: Document) -> list[dict[str, str]]:
     for group, items in present.groups(document).items():
         stands = [words.capital(item["title"]) for item in items if item["status"] == "supported"]
         if stands or group == MAIN_GROUP:
-            name = words.capital(group.replace("_", " "))
+            devices = present.on_devices(
+                [p for item in items for p in item["predictions"] if p["holds"] is not None]
+            )
             tiles.append(
-                {"name": name, "value": ", ".join(stands) or "not settled", "note": "", "words": "yes"}
+                {
+                    "name": words.capital(group.replace("_", " ")),
+                    "value": ", ".join(stands) or "not settled",
+                    "note": devices.strip(" ()"),
+                    "words": "yes",
+                }
             )
     return tiles
 

@@ -69,11 +69,18 @@ def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
     if hypothesis["status"] == "contradicted" and failed:
         told = [f"{item['text']}: {item['expected']} expected, {words.seen(item)} seen" for item in failed]
         left = wording.counted(len(told) - most, "further prediction")
-        return _few(told, most, f"{left} {'fails' if len(told) - most == 1 else 'fail'}")
+        return _few(told, most, f"{left} {'fails' if len(told) - most == 1 else 'fail'}") + on_devices(failed)
     if hypothesis["status"] == "supported" and held:
         told = [f"{item['text']}: {words.seen(item)}" for item in own_first(held)]
-        return f"{_few(told, most, f'{len(told) - most} more')}. {balance(predictions)}"
+        return f"{_few(told, most, f'{len(told) - most} more')}. {balance(predictions)}{on_devices(held)}"
     return str(hypothesis["reason"])
+
+
+def on_devices(predictions: Sequence[Mapping[str, Any]]) -> str:
+    """The devices that predictions were seen on, in parentheses, where the evidence names them."""
+    named = [place.get("device", "") for item in predictions for place in item["places"]]
+    devices = [name for name in dict.fromkeys(named) if name]
+    return f" ({', '.join(devices)})" if devices else ""
 
 
 def deciding(document: Document) -> dict[str, list[str]]:
@@ -229,76 +236,6 @@ def _mark(holds: bool | None) -> Cell:
     if holds is None:
         return Cell("–", tone="open")
     return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
-
-
-def fixes_that_work(document: Document) -> list[str]:
-    """Which variants are back at the baseline, faster or slower than it, each as a clause; the suspect is none."""
-    variants = [item for item in document["fixes"] if item["role"] != "suspect"]
-    effect = document["effect"]
-    slow = effect is not None and effect["verdict"] == "slower"
-    words_of = {
-        "equivalent": "back at the baseline within the margin"
-        if slow
-        else "within the margin of the baseline",
-        "faster": "faster than the baseline",
-        "slower": "still slower" if slow else "slower than the baseline",
-    }
-    clauses = []
-    for verdict, said in words_of.items():
-        items = [f"{item['arm']} ({words.effect(item)})" for item in variants if item["verdict"] == verdict]
-        if items:
-            clauses.append(f"{said}: {', '.join(items)}")
-    works = any(item["verdict"] in {"equivalent", "faster"} for item in variants)
-    if variants and slow and not works:
-        clauses.insert(0, "none is shown to be back at the baseline")
-    return clauses
-
-
-def fixes(document: Document, *, bars: bool = False) -> Table:
-    """The suspect and the fix variants: verdict, time, memory, correctness; ``bars``: a bar of characters too."""
-    scale = max((abs(item["ratio"] - 1) for item in document["fixes"] if item["ratio"]), default=0.0)
-    rows = []
-    for item in document["fixes"]:
-        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
-        gone = item["recovered"] if item["role"] != "suspect" else None
-        rows.append(
-            [
-                Cell(item["arm"], code=True),
-                item["summary"] + (" (best)" if item["best"] else ""),
-                words.verdict_cell(item["verdict"]),
-                words.effect(item),
-                *bar,
-                units.percent(gone) if gone is not None else "",
-                _signed_bytes(item["memory_delta_bytes"]),
-                _signed_bytes(item.get("kv_delta_bytes")),
-                units.byte_size(item["live_bytes"]),
-                _correct(item),
-            ]
-        )
-    columns = ["Arm", "What it does", "Verdict", "Time", *(["−   0   +"] if bars else [])]
-    columns += ["Effect removed", "Reserved", "KV cache", "Left under side stream", "Output"]
-    first = 5 if bars else 4
-    note = (
-        "Time, reserved bytes and the size of the KV cache are against the baseline (a KV cache that grows is reserved "
-        "too); effect removed is the share of the suspect's effect that is gone; output is compared with the baseline's."
-    )
-    numeric = (3, first, first + 1, first + 2, first + 3)
-    return make("Fix variants", columns, rows, numeric=numeric, note=note if rows else "")
-
-
-def _signed_bytes(value: int | None) -> str:
-    if value is None:
-        return units.NOT_AVAILABLE
-    return ("+" if value > 0 else "") + units.byte_size(value)
-
-
-def _correct(item: Mapping[str, Any]) -> Cell:
-    if item["correct"] is None:
-        return Cell("not checked", tone="open")
-    if item["correct"]:
-        other = item.get("output") == "within_tolerance"
-        return Cell("other bits, within tolerance", tone="open") if other else Cell("equal", tone="good")
-    return Cell(f"differs ({units.significant(item['output_rel_error'], 2)} relative)", tone="bad")
 
 
 def arms(document: Document, *, bars: bool = False) -> Table:

@@ -11,7 +11,7 @@ from rcatools.report import words
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
-APART = ("recordings", "checks")  # parts of the environment with tables of their own
+APART = ("recordings", "checks", "devices")  # parts of the environment with tables of their own
 
 
 def claims(document: Document) -> Table:
@@ -78,13 +78,26 @@ def open_questions(document: Document) -> Table:
 
 
 def environment(document: Document) -> Table:
-    """Machine and software of the recordings."""
+    """Machine and software of the recording that decides the device."""
     rows = [
         [_label(str(key)), _value(str(key), value)]
         for key, value in document["environment"].items()
         if key not in APART and value not in (None, "", [], {})
     ]
-    return make("Environment", ["What", "Value"], rows)
+    several = len(document["environment"].get("devices") or ()) > 1
+    return make("Environment", ["What", document["environment"]["device"] if several else "Value"], rows)
+
+
+def devices(document: Document) -> Table:
+    """Every device that evidence comes from; empty where it is only one."""
+    used = document["environment"].get("devices") or ()
+    keys = ("backend", "arch", "driver", "runtime", "torch", "python")
+    rows = [
+        [str(item["device"]), *(_plain(item.get(key)) for key in keys), ", ".join(item["recordings"])]
+        for item in used
+    ]
+    columns = ["Device", *(words.capital(key) for key in keys), "Recordings"]
+    return make("Devices", columns, rows if len(rows) > 1 else [])
 
 
 def checks(document: Document) -> Table:
@@ -120,7 +133,7 @@ def recordings(document: Document) -> Table:
     for item in document["environment"].get("recordings") or ():
         failed = item.get("runs_failed") or 0
         planned = item.get("blocks_planned")
-        blocks = wording.counted(item.get("blocks") or 0, "block")
+        blocks = wording.replicated(int(item.get("blocks") or 0), str(item.get("replicate") or "block"))
         if planned and planned != item.get("blocks"):
             blocks = f"{item.get('blocks')} of {planned} planned blocks"
         counts = wording.counted(item.get("runs_ok") or 0, "run") + (f", {failed} failed" if failed else "")
@@ -130,13 +143,14 @@ def recordings(document: Document) -> Table:
                 Cell(str(item.get("name")), code=True),
                 ", ".join(part for part in (str(item.get("state")), _ended(item), use) if part),
                 str(item.get("created_utc"))[:19].replace("T", " ") + " UTC",
+                str(item.get("device") or ""),
                 f"{blocks}, {counts}",
                 code(item.get("git")),
                 _sums(item),
             ]
         )
     note = "The manifest holds the SHA-256 of every other file of its recording." if rows else ""
-    columns = ["Name", "State", "Made", "Size", "Code", "SHA-256"]
+    columns = ["Name", "State", "Made", "Device", "Size", "Code", "SHA-256"]
     return make("Recordings", columns, rows, note=note)
 
 
@@ -151,8 +165,14 @@ def code(git: Any) -> str:
     """The state of the measured code: commit and changes."""
     if not isinstance(git, Mapping):
         return "" if git is None else str(git)
+    if git.get("source_commit"):
+        return (
+            f"package source that of commit {git['source_commit']} (SHA-256 {git.get('source_sha256')}); the checkout "
+            f"itself stood at {git.get('commit') or 'no commit'}"
+            + (" with uncommitted changes" if git.get("dirty") else "")
+        )
     commit = git.get("commit")
-    parts = [f"commit {commit}" if commit else "commit not known"]
+    parts = [f"commit {commit}" if commit else "commit not recorded"]
     if git.get("dirty"):
         parts.append("with uncommitted changes")
     elif git.get("dirty") is False:

@@ -12,5 +12,10 @@ QUESTIONS = {
     "06_vime_decode": "What explains the gap between a clean checkout and the published rollout throughput, what does "
     "each part take away, and what does safety cost?",
 }
+# What the same notebooks ask where the suspect is a gain.
+OF_A_GAIN = {
+    "01_reproduce": "Is there a difference here, and how sure is that?",
+    "04_compare_fixes": "Which safe form keeps the gain, and what does it give up?",
+}
 # What a report runs where investigation.yaml names no notebooks of its own.
 GENERAL = tuple(QUESTIONS)[:6]

@@ -9,11 +9,11 @@ from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
-from rcatools.report import answers, figures, present, provenance, serving_view, words
+from rcatools.report import answers, figures, fix_table, present, provenance, serving_view, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
-from rcatools.report.questions import QUESTIONS
+from rcatools.report.questions import OF_A_GAIN, QUESTIONS
 from rcatools.report.safe import clean
 from rcatools.report.svg import draw
 from rcatools.report.table import Cell, Table, make, to_html
@@ -45,13 +45,16 @@ class Builder:
 
     def sections(self) -> list[Section]:
         """All sections that have something to say."""
+        asked = self.document.get("notebooks") or ()
         made = [
+            self._questions(),
             self._chain(),
             self._causes(),
             self._fixes(),
-            self._time(),
-            self._memory(),
+            *([self._time()] if not asked or "02_profile_kernels" in asked else []),
+            *([self._memory()] if not asked or "03_allocator" in asked else []),
             self._arms(),
+            *self._further(asked),
             self._claims(),
             self._open(),
             self._preflight(),
@@ -70,7 +73,7 @@ class Builder:
             return ""
         self.charts[chart.id] = chart
         key = html.escape(chart.id, quote=True)
-        title, text = html.escape(clean(chart.title)), html.escape(clean(chart.description))
+        title, text = html.escape(clean(chart.title)), html.escape(clean(self._placed(chart.description)))
         table = to_html(chart.table(), caption=False) if wide_table else ""
         numbers = f"<details><summary>Numbers of this figure</summary>{table}</details>" if table else ""
         return (
@@ -79,6 +82,37 @@ class Builder:
             f'<div class="tools"><button type="button" data-save="{key}" aria-label="Save as PNG: {title}" hidden>'
             f"Save as PNG</button></div>{numbers}</figure>"
         )
+
+    def _placed(self, description: str) -> str:
+        """A figure's description with its device, where the evidence comes from several and it names none."""
+        environment = self.document["environment"]
+        names = [str(item["device"]) for item in environment.get("devices") or ()]
+        if len(names) < 2 or any(name in description for name in names):
+            return description
+        return f"{description} Measured on {environment['device']}."
+
+    def _questions(self) -> Section:
+        blocks = []
+        for item in self.document.get("questions") or ():
+            answers = "".join(
+                f"<li>{html.escape(clean(words.sentence(text)))}</li>" for text in item["sentences"]
+            )
+            blocks.append(
+                f'<h3>{html.escape(clean(item["question"]))}</h3><ul class="details">{answers}</ul>'
+            )
+        return Section("asked", "What was asked", "", (), blocks)
+
+    def _further(self, notebooks: Sequence[str]) -> list[Section]:
+        """Sections of the investigation's own notebooks."""
+        if "06_vime_decode" not in notebooks:
+            return []
+        from rcatools.report import vime_page
+
+        return vime_page.sections(self)
+
+    def _asked(self, notebook: str) -> str:
+        """A notebook's question, as it reads for a loss or a gain."""
+        return OF_A_GAIN[notebook] if words.is_gain(self.document) else QUESTIONS[notebook]
 
     def _answer(self, notebook: str) -> list[str]:
         return [words.sentence(text) for text in answers.ANSWERS[notebook](self.document, self.measured)]
@@ -141,11 +175,11 @@ class Builder:
     def _fixes(self) -> Section:
         blocks = [self.figure(figures.fixes(self.document, self.facts.margin))]
         if self.document["fixes"]:
-            blocks.append(to_html(present.fixes(self.document), stacked=True))
+            blocks.append(to_html(fix_table.fixes(self.document), stacked=True))
         return Section(
             "fixes",
             "Fix variants",
-            QUESTIONS["04_compare_fixes"],
+            self._asked("04_compare_fixes"),
             self._answer("04_compare_fixes") if self.document["fixes"] else (),
             [block for block in blocks if block],
         )
@@ -198,7 +232,7 @@ class Builder:
         return Section(
             "arms",
             "The effect, arm by arm",
-            QUESTIONS["01_reproduce"],
+            self._asked("01_reproduce"),
             self._answer("01_reproduce"),
             [b for b in blocks if b],
         )
@@ -234,7 +268,10 @@ class Builder:
 
     def _preflight(self) -> Section:
         chart = figures.baseline_series(self.measured, self.facts)
-        blocks = [self.figure(chart), to_html(provenance.environment(self.document), caption=False)]
+        blocks = [self.figure(chart)]
+        for made in (provenance.devices(self.document), provenance.environment(self.document)):
+            if made.rows:
+                blocks.append(to_html(made, caption=False))
         checks = provenance.checks(self.document)
         if checks.rows:
             blocks.append(folded(checks.title, checks))

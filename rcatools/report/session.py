@@ -1,7 +1,7 @@
 """What the notebooks use: open a case, show tables and charts, give the answer.
 
 case = session.open_case("capture-stream")
-case.show(present.fixes(case.document))
+case.show(fix_table.fixes(case.document))
 case.answer("04_compare_fixes")
 """
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from rcatools import units
 from rcatools.diagnosis.graph_hazards import GraphHazards
+from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 from rcatools.recording.provenance import ProvenanceDifference
 from rcatools.report.charts import Curve, Interval
@@ -157,7 +158,7 @@ def captures(graphs: GraphHazards | None) -> Table:
             ]
         )
     return make(
-        "Capture in a graph",
+        f"Capture in a graph, {graphs.device}" if graphs is not None else "Capture in a graph",
         ["Form", "Capture", "Replay", "Issued at capture", "Issued at replay", "Error"],
         rows,
         numeric=(3, 4),
@@ -165,19 +166,21 @@ def captures(graphs: GraphHazards | None) -> Table:
 
 
 def replays(graphs: GraphHazards | None) -> Table:
-    """Median microseconds of one exchange, launched eagerly and inside a replayed graph."""
+    """Time of one exchange, launched eagerly and inside a replayed graph: medians over processes."""
+    if graphs is None or graphs.times.empty:
+        return make("One exchange on a GPU", [], [])
     rows = []
-    for (how, form), part in graphs.times.groupby(["how", "form"]) if graphs is not None else []:
-        medians = part.groupby("rows")["us"].median()
+    for (how, form), part in graphs.times.groupby(["how", "form"]):
+        medians = part.groupby(["rows", "process"])["us"].median().groupby("rows").median()
         rows.append([str(how), Cell(str(form), code=True), *(units.duration_us(float(v)) for v in medians)])
-    counts = sorted(graphs.times["rows"].unique()) if graphs is not None else []
-    world = graphs.world if graphs is not None else 0
+    counts = sorted(graphs.times["rows"].unique())
+    alone = " One rank has no transport: launches and copies alone." if graphs.world == 1 else ""
     return make(
-        f"One exchange on the GPU, world size {world}",
-        ["Launched", "Form", *(f"{count} rows" for count in counts)],
+        f"One exchange on {graphs.device}, {counted(graphs.world, 'rank')}",
+        ["Launched", "Form", *(counted(int(count), "row") for count in counts)],
         rows,
         numeric=range(2, 2 + len(counts)),
-        note="World size 1 has no transport: launches and copies alone." if world == 1 else "",
+        note=f"Median of {counted(graphs.times['process'].nunique(), 'process', 'processes')}.{alone}",
     )
 
 

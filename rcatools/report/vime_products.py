@@ -9,18 +9,15 @@ import pandas as pd
 
 from rcatools import units
 from rcatools.diagnosis import decode_product as dp
+from rcatools.diagnosis import tile_reasons as tr
+from rcatools.diagnosis.wording import replicated
 from rcatools.report.charts import Bars, Forest, Interval
 from rcatools.report.figures import records
 from rcatools.report.table import Cell, Table, make
 from rcatools.report.vime import RATIO_AXIS, interval_of
+from rcatools.report.vime_tiles import FACTOR_NAMES
 from rcatools.report.words import verdict_cell
 
-FACTOR_NAMES = {
-    "block_m": "rows per tile",
-    "block_n": "columns per tile",
-    "warps": "warps per program",
-    "stages": "stages (loads in flight)",
-}
 PRODUCT_ARMS = {
     "specialised": "published configuration",
     "default_whole": "default tiles, one kernel",
@@ -45,13 +42,18 @@ def product_forest(data: dp.ProductData, rows: int) -> Forest:
     return Forest(
         f"product_m{rows}",
         f"Decode products of {rows} rows against the default configuration",
-        f"One row per shape and arm: mean change with its interval, one replicate is a {data.replicate}. Every arm "
-        "of ours gives the same bits.",
+        f"One row per shape and arm: mean change with its interval over {replicated(count_of(data), data.replicate)}, "
+        f"{data.recording.manifest.device.get('name')}. Every arm of ours gives the same bits.",
         RATIO_AXIS,
         tuple(points),
         band=data.recording.manifest.margin,
         value_name="Change",
     )
+
+
+def count_of(data: dp.ProductData) -> int:
+    """Replicates of the product recording."""
+    return int(data.recording.samples["block"].nunique())
 
 
 def product_cells(data: dp.ProductData) -> Table:
@@ -78,7 +80,8 @@ def product_cells(data: dp.ProductData) -> Table:
         columns,
         rows,
         numeric=(1, 2, 4, 5, 6, 7, 8, 9),
-        note=f"Floor: the weight read once by a plain read. Share: floor / time. Ratios are paired by {data.replicate}.",
+        note=f"{data.recording.manifest.device.get('name')}, {replicated(count_of(data), data.replicate)}, ratios paired by "
+        f"it. Floor: the weight read once by a plain read. Share: floor / time.",
     )
 
 
@@ -112,6 +115,69 @@ def launch_table(data: dp.ProductData) -> Table:
         rows,
         numeric=(2, 3, 4, 5),
         note="Bytes are ratios published / default of what programs ask for; caches serve repeated ones.",
+    )
+
+
+ARM_NAMES = {
+    "default": "default",
+    "specialised": "published",
+    "default_deeper": "default, four stages",
+    "specialised_deeper": "published, four stages",
+}
+
+
+def work_table(data: dp.ProductData, rows: tuple[int, ...] = (8, 64)) -> Table:
+    """What each configuration puts to work on the card, beside its time."""
+    work = tr.at_work(data)
+    made = [
+        [
+            Cell(f"{row['shape']}, {row['rows']} rows", code=True),
+            ARM_NAMES[row["arm"]],
+            f"{row['block_m']} x {row['block_n']}, {row['warps']} warps, {row['stages']} stages",
+            f"{row['programs']:,}",
+            str(row["programs_per_sm"]),
+            units.significant(row["waves"], 2),
+            units.share(row["busy_share"]),
+            units.byte_size(float(row["buffer_bytes"]), 3),
+            str(row["weight_reads"]),
+            units.duration_us(row["us"]),
+        ]
+        for row in (records(work[work["rows"].isin(rows)]) if len(work) else [])
+    ]
+    columns = ["Product", "Configuration", "Tile", "Programs", "Fit one SM", "Waves", "SMs with work"]
+    columns += ["Load buffers at work", "Weight asked for", "Time"]
+    return make(
+        "What each configuration puts to work",
+        columns,
+        made,
+        numeric=range(3, 10),
+        note=f"On {data.recording.manifest.device.get('name')}. Counted from tile sizes and from what the compiler "
+        "allocated, no hardware counter: waves are programs over those that fit the card at once; load buffers are the "
+        "shared memory of the programs at work; weight asked for: times each weight is read by a program.",
+    )
+
+
+def single_changes(data: dp.ProductData, rows: int) -> Forest:
+    """Each change of the published configuration alone on the default tile."""
+    singles = tr.single_changes(data)
+    points = [
+        Interval(
+            f"{item['shape']}: {FACTOR_NAMES[item['factor']]} {item['step']}",
+            item["ratio"] - 1,
+            None if item["low"] is None else item["low"] - 1,
+            None if item["high"] is None else item["high"] - 1,
+            tone="bad" if item["ratio"] > 1 else "good",
+            note=f"{item['blocks']} blocks of one process",
+        )
+        for item in (records(singles[singles["rows"] == rows]) if len(singles) else [])
+    ]
+    return Forest(
+        f"singles_m{rows}",
+        f"Each published change alone on the default tile, {rows} rows",
+        f"Mean change with its interval over blocks of one process, {data.recording.manifest.device.get('name')}.",
+        RATIO_AXIS,
+        tuple(points),
+        value_name="Change",
     )
 
 

@@ -117,6 +117,21 @@ def detection(mde: float | None) -> str:
     return units.percent(mde) if mde is not None else units.NOT_AVAILABLE
 
 
+def is_gain(document: Mapping[str, Any]) -> bool:
+    """Whether the suspect is faster than the baseline, so that a fix keeps a gain and does not remove a loss."""
+    effect = document["effect"]
+    return bool(effect) and effect["verdict"] == "faster"
+
+
+def devices(document: Mapping[str, Any]) -> str:
+    """Every device that evidence comes from; with its recordings where there are several."""
+    environment = document["environment"]
+    used = environment.get("devices") or []
+    if len(used) < 2:
+        return str(environment.get("device") or "")
+    return "; ".join(f"{item['device']} ({', '.join(item['recordings'])})" for item in used)
+
+
 def bar(value: float | None, scale: float, width: int = 12) -> str:
     """A signed bar of block characters around a middle line, for tables in plain text."""
     if value is None or scale <= 0:

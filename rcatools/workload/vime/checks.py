@@ -74,6 +74,15 @@ def all_forms(
     }
 
 
+def one_target(rank: int, world: int, device: Any, *, form: str, target: int, vocab: int = 4096) -> float:
+    """The log-probability of one word, from a form that may refuse it."""
+    layout = VocabLayout.even(vocab, world)
+    logits, targets = inputs(layout, 1, 0, device, rank)
+    partials = local_partials(logits, targets, layout, rank)
+    call = SelectedLogprob(form, layout, CountingCollectives())
+    return float(call.exchange(partials, targets.fill_(target)))
+
+
 @dataclass(frozen=True)
 class Variant:
     """A form as it is timed; ``extra_gathers`` and ``repeats`` plant a known cost in every call.

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rcatools.device.backend import describe
 from rcatools.workload.vime.contract import VocabLayout
 from rcatools.workload.vime.group import GroupOutcome, run_group
 
@@ -59,7 +60,8 @@ def _run(hazard: str, world: int, watchdog_s: float = WATCHDOG_S, **arguments: A
 
 
 def _row(hazard: str, form: str, harmed: bool, seen: str, safe: bool | None = None) -> Demonstration:
-    return Demonstration(hazard, form, int(form in SAFE if safe is None else safe), "cpu", int(harmed), seen)
+    device = describe("cpu", None).name
+    return Demonstration(hazard, form, int(form in SAFE if safe is None else safe), device, int(harmed), seen)
 
 
 def _threads(form: str, layout: VocabLayout) -> Demonstration:
