@@ -198,3 +198,15 @@ def test_the_share_of_the_ceiling_is_bytes_or_flops_over_time_and_rate() -> None
     assert product.ceiling == pytest.approx(5e9 / (product.base_us * 1e-6) / 4e14)
     assert rows["rms_norm"].ceiling is None
     assert gather.share == pytest.approx(gather.base_us * 40 / worlds.STEP_US, rel=0.05)
+
+
+def test_a_difference_inside_the_margin_is_not_called_none() -> None:
+    given = recording(draw(3, off=0.0, again=0.0, side=0.05, x=0.0))
+    found = judge(Investigation(parse_investigation(REMARKS)), [given], margin=0.1)
+    assert found.effect is not None
+    assert found.effect.verdict == "equivalent"
+    assert "does not change" not in found.answer
+    assert "changes by less than the margin of 10.0 %" in found.answer
+    quiet = recording(draw(4, off=0.0, again=0.0, side=0.0, x=0.0))
+    told = judge(Investigation(parse_investigation(REMARKS)), [quiet], margin=0.1).answer
+    assert "does not change" in told

@@ -55,8 +55,12 @@ def answer(
             return f"{head}, because {cause}."
         return f"{head}; its cause is not settled: {_count(causes)}."
     if effect.verdict == "equivalent":
+        there = "interval_excludes_one" in effect.reasons
+        change = (
+            f"changes by less than the margin of {units.percent(case.margin)}" if there else "does not change"
+        )
         head = (
-            f"On {case.device_name}, {noun} does not change with {suspect}: {size}, "
+            f"On {case.device_name}, {noun} {change} with {suspect}: {size}, "
             f"a change of {units.percent(effect.mde)} would have been seen"
         )
         return f"{head}; {cause}." if stands and not _is_null(case, stands.id) else f"{head}."

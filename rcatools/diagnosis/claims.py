@@ -202,17 +202,24 @@ def _by_effect(
         reason = f"{comparison.verdict.value} here, detection limit {units.percent(comparison.mde)}"
         status = ClaimStatus.NOT_REPRODUCED if different else ClaimStatus.CONTRADICTED
         return status, measured, [reason, *elsewhere]
+    sizes = f"{units.change(e.ratio)} in time, published {units.change(published)}"
     if cause is not None and cause.status is Status.CONTRADICTED:
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            [f"the same direction is seen here, without the named cause ({cause.title})", *elsewhere],
+            [
+                f"the same direction is seen here ({sizes}), without the named cause ({cause.title})",
+                *elsewhere,
+            ],
         )
     if different:
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            ["the same is seen here; the published size belongs to its own conditions", *elsewhere],
+            [
+                f"the same is seen here ({sizes}); the published size belongs to its own conditions",
+                *elsewhere,
+            ],
         )
     low, high = e.ci_low or e.ratio, e.ci_high or e.ratio
     slack = 1 + judged.tolerance
@@ -257,7 +264,7 @@ def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Di
             reason += f"; {len(failed) - MOST_REASONS} more"
         if different and not by_numbers:
             return ClaimStatus.NOT_REPRODUCED, measured, [f"not at work here: {reason}", *scope]
-        anywhere = ["by published numbers, whatever the device"] if different else []
+        anywhere = ["at least one of them by published numbers, whatever the device"] if different else []
         return ClaimStatus.CONTRADICTED, measured, [reason, *anywhere]
     decide = hypothesis.decide.text if hypothesis.decide else ""
     return ClaimStatus.NOT_TESTABLE, measured, [item for item in (hypothesis.reason, decide) if item]
