@@ -296,7 +296,7 @@ def test_plain_papermill_runs_a_notebook_and_leaves_its_result(recording: Path, 
         (["report", "capture-stream", "--recording", "/absent/recording"], "no recording at"),
         (["report", "capture-stream", "--live", "--recording", "x"], "exclude each other"),
         (["report", "capture-stream", "--blocks", "3"], "need --live"),
-        (["report", "capture-stream", "--workers", "0"], "above 0"),
+        (["report", "capture-stream", "--workers", "0"], "from 1 to 4096"),
         (["findings", "/absent/report"], "no report folder"),
     ],
 )
