@@ -38,6 +38,8 @@ def readable_file(path: str | Path, wanted: str, *, piped: bool = False) -> Path
         InputError: it is missing, a folder, a named pipe, a device, or cannot be looked at.
     """
     file = Path(path)
+    if not str(path):
+        raise InputError(f"an empty path was given; give {wanted}")
     try:
         mode = file.stat().st_mode
     except FileNotFoundError:

@@ -122,7 +122,7 @@ def _check(options: ReportOptions) -> _Plan:
         raise InputError("--live and --recording exclude each other: give one of them")
     for name in options.parameters:
         if name in RESERVED:
-            raise InputError(f"parameter {name!r} is set by {RESERVED[name]}")
+            raise InputError(f"parameter {name!r} is set by {RESERVED[name]}: use that")
     investigation_folder(options.investigation)
     books = notebooks_of(options.investigation)
     by_file = distribute([read_parameters(path) for path in books.values()], options.parameters)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rcatools.cli.app import print_json
-from rcatools.cli.values import share
+from rcatools.cli.values import nonempty_path, share
 from rcatools.errors import InputError
 from rcatools.files import readable_file
 
@@ -16,9 +15,13 @@ EXAMPLE = "git rev-list --reverse good..bad > commits.txt && rcatools bisect rec
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("folder", type=Path, help="folder that holds the recordings of the commits")
+    parser.add_argument("folder", type=nonempty_path, help="folder that holds the recordings of the commits")
     parser.add_argument(
-        "--commits", type=Path, required=True, metavar="FILE", help="one commit per line, oldest first"
+        "--commits",
+        type=nonempty_path,
+        required=True,
+        metavar="FILE",
+        help="one commit per line, oldest first",
     )
     parser.add_argument("--arm", default="", help="judge this arm's ratio (default: the baseline's own time)")
     parser.add_argument("--investigation", default="", help="use recordings of this one only")
@@ -39,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--either-way", action="store_true", help="also look for steps towards faster")
     parser.add_argument("--fail-on", choices=["found"], help="exit with 1 where a first bad commit is named")
     parser.add_argument(
-        "--store", type=Path, help="folder of the index (default: .rcatools-index in the folder)"
+        "--store", type=nonempty_path, help="folder of the index (default: .rcatools-index in the folder)"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rcatools.cli.app import print_json
-from rcatools.cli.values import new_file, share
+from rcatools.cli.values import new_file, nonempty_path, share
 
 if TYPE_CHECKING:
     from rcatools.report.compare_run import Judged
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE",
-        type=Path,
+        type=nonempty_path,
         help="runs of one build; two tables, or two arms in one, are compared with each other",
     )
     output = parser.add_argument_group("output")
@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print one JSON document")
     form.add_argument("--markdown", action="store_true", help="print Markdown for an issue")
     output.add_argument(
-        "--figure", metavar="FILE.svg", type=Path, help="also write the dot-and-interval figure"
+        "--figure", metavar="FILE.svg", type=nonempty_path, help="also write the dot-and-interval figure"
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rcatools.cli.app import print_json
-from rcatools.cli.values import whole
+from rcatools.cli.values import nonempty_path, whole
 
 SUMMARY = "Render findings.md again from the verdict.json of a report folder."
 EXAMPLE = "rcatools findings report"
@@ -14,7 +13,7 @@ EXAMPLE = "rcatools findings report"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("folder", type=Path, help="report folder written by 'rcatools report'")
+    parser.add_argument("folder", type=nonempty_path, help="report folder written by 'rcatools report'")
     parser.add_argument(
         "--limit", type=whole(2000, 60_000), default=60_000, help="most characters (default: 60000)"
     )

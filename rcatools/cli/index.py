@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 from rcatools.cli.app import print_json
-from rcatools.cli.values import new_file, share, whole
+from rcatools.cli.values import new_file, nonempty_path, share, whole
 from rcatools.errors import InputError
 
 SUMMARY = "Gather all recordings, reports and jobs below a folder into one store; overview, SQL, page."
@@ -18,16 +17,18 @@ EXAMPLE = 'rcatools index recordings --query "SELECT machine, avg(noise_floor) F
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("folder", type=Path, help="folder that holds recordings, reports or sweeps")
+    parser.add_argument("folder", type=nonempty_path, help="folder that holds recordings, reports or sweeps")
     parser.add_argument(
         "--query",
         metavar="SQL",
         help="ask the store as it is: tables recordings, effects, runs, reports, jobs, problems",
     )
     parser.add_argument(
-        "--store", type=Path, help="folder of the store (default: .rcatools-index in the folder)"
+        "--store", type=nonempty_path, help="folder of the store (default: .rcatools-index in the folder)"
     )
-    parser.add_argument("--page", type=Path, metavar="FILE.html", help="also write the overview as one page")
+    parser.add_argument(
+        "--page", type=nonempty_path, metavar="FILE.html", help="also write the overview as one page"
+    )
     parser.add_argument(
         "--margin", type=share, default=0.01, help="deviation of a machine or day that does not matter"
     )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rcatools.cli.values import nonempty_path
 from rcatools.errors import InputError
 
 SUMMARY = "Measure an investigation on this machine and write a recording. Judges nothing."
@@ -31,7 +32,9 @@ MOST = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("investigation", help="name of a folder in data/investigations")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write; must not hold a recording")
+    parser.add_argument(
+        "--out", type=nonempty_path, required=True, help="folder to write; must not hold a recording"
+    )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda", "rocm"])
     parser.add_argument("--arms", help="comma-separated names; the baseline is always added")
     parser.add_argument("--blocks", type=int, help="number of blocks (default: the investigation's)")
@@ -82,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkout",
         action="append",
         default=[],
-        type=Path,
+        type=nonempty_path,
         metavar="DIR",
         help="a further git checkout whose code is measured: its state goes into the manifest too",
     )
@@ -226,7 +229,7 @@ def pairs(items: list[str], option: str) -> dict[str, str]:
     for item in items:
         name, sign, value = item.partition("=")
         if not sign or not name:
-            raise InputError(f"{option} needs name=value, got {item!r}")
+            raise InputError(f"{option} needs name=value, got {item!r}; write it so")
         if name in result:
             raise InputError(f"{option} {name} is given twice: give it once")
         result[name] = value

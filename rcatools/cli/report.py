@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rcatools.cli.app import print_json
-from rcatools.cli.values import number, whole
+from rcatools.cli.values import nonempty_path, number, whole
 from rcatools.errors import InputError
 
 SUMMARY = "Judge recordings (or measure now with --live), run the notebooks, write the report folder."
@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-live-check", action="store_true", help="leave out the short run on this machine"
     )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda", "rocm"])
-    parser.add_argument("--out", type=Path, default=Path("report"), help="report folder (default: report)")
+    parser.add_argument(
+        "--out", type=nonempty_path, default=Path("report"), help="report folder (default: report)"
+    )
     parser.add_argument(
         "-p",
         action="append",

@@ -6,11 +6,13 @@ import argparse
 import shlex
 import signal
 import sys
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from rcatools.cli.app import new_action, print_json
+from rcatools.cli.values import nonempty_path
 from rcatools.errors import InputError
+from rcatools.files import readable_file
 
 SUMMARY = "Measure vLLM in fresh processes arm by arm, or read the results and logs that it wrote."
 EXAMPLE = "rcatools serving record --model MODEL --bench serve --concurrency 1,8,32 --out serving"
@@ -28,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     log = new_action(
         actions, "log", "what a server log says: estimate and actual, KV cache, skipped profiling", example
     )
-    log.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    log.add_argument("files", nargs="+", type=nonempty_path, metavar="FILE")
     log.add_argument("--json", action="store_true", help="write one JSON document to stdout")
 
 
@@ -37,7 +39,7 @@ def _record_arguments(parser: argparse.ArgumentParser) -> None:
         "investigation", nargs="?", default=INVESTIGATION, help=f"its arms are run (default {INVESTIGATION})"
     )
     parser.add_argument("--model", required=True, help="name or folder, as for 'vllm serve'")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--out", type=nonempty_path, required=True, help="folder to write")
     parser.add_argument("--bench", choices=["latency", "serve"], default="latency")
     parser.add_argument("--arms", help="comma-separated names; the baseline is always added")
     parser.add_argument("--blocks", type=int, help="number of blocks (default: the investigation's)")
@@ -84,7 +86,9 @@ def _ingest_arguments(parser: argparse.ArgumentParser) -> None:
         help="one process each: a result file (file.log beside it is read too), or a folder with the results and log of "
         "one server; a path alone names its arm (off-1/, off-2/: arm off); or the folder of a sweep",
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder to write; must not hold a recording")
+    parser.add_argument(
+        "--out", type=nonempty_path, required=True, help="folder to write; must not hold a recording"
+    )
     parser.add_argument("--investigation", default=INVESTIGATION, help="what the recording belongs to")
     parser.add_argument("--baseline", default="", help="baseline arm (default: the investigation's)")
     parser.add_argument("--margin", type=float, help="equivalence margin (default: the investigation's)")
@@ -200,10 +204,15 @@ def _show(args: argparse.Namespace, manifest: dict[str, Any]) -> int:
 
 
 def _log(args: argparse.Namespace) -> int:
-    from rcatools.serving.logs import read_log
+    from rcatools.serving.logs import LogFacts, read_log
     from rcatools.serving.summary import log_document, log_lines
 
-    found = [log_document(file.name, read_log(file)) for file in args.files]
+    found = []
+    for file in args.files:
+        facts = read_log(readable_file(file, "the log of a vLLM server", piped=True))
+        if replace(facts, notes=()) == LogFacts():
+            raise InputError(f"{file} holds no line that a vLLM server writes; give the log of one")
+        found.append(log_document(file.name, facts))
     if args.json:
         print_json({"logs": found})
     else:

@@ -148,7 +148,7 @@ def _environment(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign or not name:
-            raise InputError(f"--env needs NAME=VALUE, got {pair!r}")
+            raise InputError(f"--env needs NAME=VALUE, got {pair!r}; write it so")
         if name in out:
             raise InputError(f"--env {name} is given twice; give it once")
         if workspace_bytes(name, value) is None:

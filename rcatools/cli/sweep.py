@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from rcatools.cli.app import print_json
-from rcatools.cli.values import whole
+from rcatools.cli.values import nonempty_path, whole
 from rcatools.errors import InputError
 
 SUMMARY = "Run one job for each row of a table; what is done already is skipped, so the same call resumes."
@@ -19,8 +18,10 @@ VERDICTS = ("slower", "faster", "equivalent", "undecided")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("table", type=Path, help="CSV or TSV; its columns are explained in docs/batch.md")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the jobs")
+    parser.add_argument(
+        "table", type=nonempty_path, help="CSV or TSV; its columns are explained in docs/batch.md"
+    )
+    parser.add_argument("--out", type=nonempty_path, required=True, help="folder of the jobs")
     parser.add_argument("--executor", choices=["local", "ray"], default="local", help="where rows run")
     parser.add_argument("--address", default="", help="with ray: address of a running cluster, or 'auto'")
     parser.add_argument(

@@ -57,6 +57,13 @@ def share(text: str) -> float:
     return value
 
 
+def nonempty_path(text: str) -> Path:
+    """A type for ``add_argument``: a path; an empty text, as of an unset variable, would mean this folder."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty: give a path")
+    return Path(text)
+
+
 def _between(least: int, most: int) -> str:
     return f"of {least} or more" if most == MOST else f"from {least} to {most}"
 

@@ -41,7 +41,7 @@ def without_unusable(frame: pd.DataFrame, excluded: Counter[str], source: str) -
     excluded["missing"] -= min(failed, excluded["missing"])
     if not usable.any():
         raise InputError(
-            f"{source} holds no usable measurement ({describe(excluded)}); values must be positive numbers"
+            f"{source} holds no usable measurement ({describe(excluded)}); values must be positive numbers, correct them"
         )
     return frame if usable.all() else frame[usable].reset_index(drop=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -74,9 +75,9 @@ def read_tables(sources: Sequence[Source], request: Request) -> Table:
 
 def _each_once(sources: Sequence[Source]) -> None:
     """InputError where an arm is given one file twice: its measurements would count twice."""
-    seen: set[tuple[str | None, Path]] = set()
+    seen: set[tuple[str | None, str]] = set()
     for arm, path in sources:
-        key = (arm, path.resolve())
+        key = (arm, os.path.realpath(path))
         if path.is_file() and key in seen:
             raise InputError(f"{path} is given twice, so its measurements would count twice; give it once")
         seen.add(key)
