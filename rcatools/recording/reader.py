@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from rcatools.recording.schema import (
 
 MAX_MANIFEST_BYTES = 16 * 2**20
 MAX_TABLE_BYTES = 512 * 2**20
+LARGEST = 1e30  # no time, rate or size is larger, and sums of such numbers stay finite
 _REQUIRED = (
     "investigation",
     "state",
@@ -35,6 +37,11 @@ _REQUIRED = (
     "workload",
     "design",
 )
+_KINDS = {
+    **dict.fromkeys(("run", "arm", "outcome", "metric", "kernel"), "text"),
+    **dict.fromkeys(("block", "sample"), "a whole number"),
+    **dict.fromkeys(("value", "us"), "a number"),
+}
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
@@ -212,7 +219,38 @@ def _table(folder: Path, name: str, columns: tuple[str, ...], *, required: bool)
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise InputError(f"{file} lacks the columns {', '.join(missing)}; restore it or record again")
+    for column in frame.columns:
+        if not _plain(frame[column]):
+            raise InputError(f"{file}: column {column} holds nested values; restore it or record again")
+    for column in columns:
+        if not _fits(column, frame[column]):
+            raise InputError(
+                f"{file}: column {column} does not hold {_KINDS[column]} in every row; restore it or record again"
+            )
     return frame
+
+
+def _fits(column: str, values: pd.Series[Any]) -> bool:
+    """Whether every value is of the column's kind; columns without a kind may hold anything."""
+    kind = _KINDS.get(column)
+    if kind == "text":
+        return all(isinstance(value, str) for value in values.unique())
+    if kind is None or values.empty:
+        return True
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return False
+    if kind == "a number":
+        return not bool((values.abs() > LARGEST).any())
+    return bool(
+        np.isfinite(values.astype(float)).all() and (values % 1 == 0).all() and (values.abs() < 2**53).all()
+    )
+
+
+def _plain(values: pd.Series[Any]) -> bool:
+    """Whether every value is a text, a number, a truth value or missing."""
+    return values.dtype != object or all(
+        v is None or isinstance(v, str | int | float | np.generic) for v in values
+    )
 
 
 def _check_samples(folder: Path, samples: pd.DataFrame) -> None:
