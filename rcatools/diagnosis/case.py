@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from rcatools.diagnosis.alike import unlike
 from rcatools.diagnosis.conditions import Conditions
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.diagnosis.quantities import evaluate
@@ -392,23 +393,6 @@ def _no_verdict(comparison: Comparison, why: str) -> Comparison:
 def replicate_of(recording: Recording) -> str:
     """What one replicate of a recording is, as its design says: "block" where it says nothing."""
     return str(recording.manifest.design.get("replicate", "block"))
-
-
-def unlike(a: Recording, b: Recording) -> str:
-    """Why two recordings cannot speak about the same thing: another device or another workload; "" if they can."""
-    for key in ("backend", "name", "arch"):
-        if a.manifest.device.get(key) != b.manifest.device.get(key):
-            return f"on another device ({a.manifest.device.get('name')})"
-    if a.manifest.workload.get("name") != b.manifest.workload.get("name"):
-        return f"with another workload ({a.manifest.workload.get('name')})"
-    own, other = (r.manifest.workload.get("parameters") or {} for r in (a, b))
-    if own != other:
-        keys = [key for key in {**other, **own} if own.get(key) != other.get(key)]
-        told = ", ".join(
-            f"{key} {own.get(key, 'not told')} against {other.get(key, 'not told')}" for key in keys[:4]
-        )
-        return f"with other parameters of the workload ({told or 'not told'})"
-    return ""
 
 
 def detectable(mean: Mean, confidence: float) -> float | None:
