@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BY_DEFAULT = ("engine", "compare_speed", "snapshot_speed", "report_speed")
+BY_DEFAULT = ("engine", "compare_speed", "snapshot_speed", "trace_speed", "report_speed")
 
 
 def main(names: list[str]) -> int:

@@ -5,6 +5,8 @@
 #     text_representation:
 #       extension: .py
 #       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -24,12 +26,15 @@ recordings: list = []  # recordings to judge, folders or embedded names; the fir
 margin: float = 0.0  # equivalence margin as a fraction (0.01 is 1 %); 0: the investigation's own
 drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
-top: int = 20  # rows of the kernel table
+top: int = 20  # rows of the kernel tables
+traces: list = []  # one or two trace files of any known format to look at; empty: the recording's own
+ceilings: str = ""  # roofline.csv or JSON with the device's ceilings; empty: the recording's own, or none
 
 # %%
-from rcatools.report import figures, present, session
+from rcatools.report import figures, present, session, trace_items
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
+profiles = trace_items.open_profiles(investigation, recordings, traces, ceilings)
 
 # %% [markdown]
 # ## Kernels alone
@@ -40,6 +45,7 @@ case = session.open_case(investigation, recordings, margin=margin, drop_arms=dro
 case.show(figures.kernels(case.document, case.margin))
 case.show(figures.kernel_differences(case.document))
 case.show(present.kernels(case.document).head(top))
+case.show(figures.kernel_runs(case.measured, case.facts, case.suspect))
 
 # %% [markdown]
 # ## One step in the trace
@@ -68,7 +74,48 @@ case.show(present.reconcile(case.document))
 case.show(present.mechanisms(case.document))
 
 # %% [markdown]
+# ## The traces themselves
+#
+# The recording's baseline and suspect, or the files given as `traces`, the first one as the baseline. What a trace's health forbids is not concluded below.
+
+# %%
+for item in trace_items.about(profiles):
+    case.show(item)
+
+# %% [markdown]
+# ## Which kernels take the time
+
+# %%
+for item in trace_items.kernels(profiles, top):
+    case.show(item)
+
+# %% [markdown]
+# ## How near to the ceilings
+#
+# Only kernels whose bytes and operations are known, from recorded shapes or from the workload's own declaration. Nothing is drawn above a ceiling without being called a wrong count.
+
+# %%
+for item in trace_items.roofline(profiles):
+    case.show(item)
+
+# %% [markdown]
+# ## How each kernel's launches spread, run by run
+
+# %%
+for item in trace_items.distributions(profiles):
+    case.show(item)
+
+# %% [markdown]
+# ## What changed from one trace to the other
+#
+# The terms add up to the difference of the spans. A line through the changes that starts above zero is a fixed cost per kernel; one that rises is a cost in proportion to the duration; a change in the gaps is in neither.
+
+# %%
+for item in trace_items.difference(profiles, top):
+    case.show(item)
+
+# %% [markdown]
 # ## Answer
 
 # %%
-case.answer("02_profile_kernels")
+case.answer("02_profile_kernels", trace_items.answer(profiles, case))

@@ -280,6 +280,25 @@ def test_plain_papermill_runs_a_notebook_and_leaves_its_result(recording: Path, 
     assert result["answer"]
 
 
+def test_two_trace_files_are_compared_in_the_notebook(recording: Path, tmp_path: Path) -> None:
+    files = [str(ROOT / "tests" / "data" / "traces" / f"trace_{name}.json.gz") for name in ("off", "side")]
+    executed = papermill.execute_notebook(
+        str(ROOT / "notebooks" / "02_profile_kernels.ipynb"),
+        str(tmp_path / "executed.ipynb"),
+        parameters={"recordings": [str(recording)], "traces": files},
+        cwd=str(ROOT),
+        progress_bar=False,
+    )
+    outputs = [o for c in executed.cells if c.cell_type == "code" for o in c.outputs]
+    texts = [output["data"]["text/plain"] for output in outputs]
+    drawn = [output["data"] for output in outputs if "application/vnd.plotly.v1+json" in output["data"]]
+    titles = [data["text/plain"].splitlines()[0] for data in drawn]
+    assert {"Kernels of trace_off.json.gz", "Kernels of trace_side.json.gz", "Duration of each launch, by run",
+            "Where the difference comes from", "Change of kernels that both have", "Each kernel alone, run by run"} <= set(titles)  # fmt: skip
+    assert "trace_side.json.gz against trace_off.json.gz" in texts[-1]
+    assert "read as additive" in texts[-1]
+
+
 # --- wrong calls ------------------------------------------------------------------------------------------
 
 
@@ -296,7 +315,7 @@ def test_plain_papermill_runs_a_notebook_and_leaves_its_result(recording: Path, 
         (["report", "capture-stream", "--recording", "/absent/recording"], "no recording at"),
         (["report", "capture-stream", "--live", "--recording", "x"], "exclude each other"),
         (["report", "capture-stream", "--blocks", "3"], "need --live"),
-        (["report", "capture-stream", "--workers", "0"], "above 0"),
+        (["report", "capture-stream", "--workers", "0"], "from 1 to 4096"),
         (["findings", "/absent/report"], "no report folder"),
     ],
 )

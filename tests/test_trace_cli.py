@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from rcatools.trace.diff import diff
 from rcatools.trace.read import load_trace
 from rcatools.trace.reconcile import predict, reconcile, share_of_difference
 
+ROOT = Path(__file__).resolve().parents[1]
 OFF, SIDE = str(DATA / "trace_off.json.gz"), str(DATA / "trace_side.json.gz")
 
 
@@ -209,3 +212,37 @@ def test_same_work_under_other_names_is_compared_by_role(tmp_path: Path) -> None
     replaced = found.kernels[found.kernels["term"] == "replaced"].set_index("role")
     assert replaced.loc["attention", "ratio"] == pytest.approx(5.1 / 41.11)
     assert (replaced["confidence"] == 0.3).all()
+
+
+MEASURED = """
+import re, sys
+from rcatools.trace.read import load_trace
+def peak():
+    with open("/proc/self/status") as status:
+        return int(re.search(r"VmHWM:\\s+(\\d+)", status.read())[1]) * 1024
+before = peak()
+trace = load_trace(sys.argv[1])
+print(peak() - before, trace.counts.events, len(trace.kernels))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="peak memory is read from Linux' /proc")
+def test_memory_does_not_grow_with_what_is_not_read(tmp_path: Path) -> None:
+    """A trace of 80 MB, most of it Python calls and operations: a quarter of its size must do."""
+    call = json.dumps({"ph": "X", "cat": "python_function", "name": "module.py(12): step", "pid": 1, "tid": 1, "ts": 5.125, "dur": 1.5, "args": {"Python id": 1, "Python parent id": None, "text": "x" * 120}})  # fmt: skip
+    operation = json.dumps({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 6.5, "dur": 1.5, "args": {"External id": 9, "Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}})  # fmt: skip
+    kernels = [json.dumps(entry) for entry in chain([5.0] * 500, ["gemm"] * 500)]
+    block = ",\n".join([*[call] * 500, *[operation] * 100, *kernels[:20]])
+    path = tmp_path / "t.json"
+    with path.open("w") as file:
+        file.write('{"traceEvents": [')
+        file.write(",\n".join([block] * 500))
+        file.write("]}")
+    size = path.stat().st_size
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(path)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    grown, events, found = map(int, done.stdout.split())
+    assert size > 70e6
+    assert (events, found) == (500 * 620, 500 * 10)
+    assert grown < size / 4

@@ -165,6 +165,7 @@ def test_other_databases_and_a_rocpd_without_views_are_refused(tmp_path: Path) -
     for name, script, message in (
         ("a.db", "CREATE TABLE t (x)", "neither rocpd nor nsys"),
         ("b.db", "CREATE TABLE rocpd_kernel_dispatch_g (id)", "without its view"),
+        ("c.db", "CREATE TABLE rocpd_op (id); CREATE TABLE rocpd_api (id)", "RPD database"),
     ):
         with sqlite3.connect(tmp_path / name) as db:
             db.executescript(script)

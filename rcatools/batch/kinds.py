@@ -86,12 +86,12 @@ def _check_report(parameters: Values, settings: Values) -> dict[str, Any]:
 
     for name in settings:
         if name in RESERVED:
-            raise InputError(f"parameter 'p.{name}' is set by the row itself")
+            raise InputError(f"parameter 'p.{name}' is set by the row itself: remove that column")
     _positive(parameters, "blocks", "budget_s")
     if parameters["live"] and parameters["recordings"]:
-        raise InputError("'live' and 'recordings' exclude each other")
+        raise InputError("'live' and 'recordings' exclude each other: leave one empty")
     if not parameters["live"] and (parameters["arms"] or parameters["blocks"] or parameters["budget_s"]):
-        raise InputError("'arms', 'blocks' and 'budget_s' need 'live'")
+        raise InputError("'arms', 'blocks' and 'budget_s' need 'live': set it to true, or leave them empty")
     if parameters["live"]:
         _check_arms(parameters["investigation"], parameters["arms"])
     books = [read_parameters(notebook_path(name)) for name in NOTEBOOKS]
@@ -164,7 +164,7 @@ def _investigation_files(name: str) -> dict[str, str]:
 
 def _check_compare(parameters: Values, settings: Values) -> dict[str, Any]:
     if settings:
-        raise InputError("a compare row takes no 'p.' column")
+        raise InputError("a compare row takes no 'p.' column: leave it empty")
     for name in ("margin", "confidence"):
         if not 0 < parameters[name] < 1:
             raise InputError(f"{name} must be between 0 and 1, got {parameters[name]:g}")

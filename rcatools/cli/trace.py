@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rcatools.cli.app import print_json
+from rcatools.cli.app import new_action, print_json
+from rcatools.cli.values import whole, writable_folder
 from rcatools.errors import InputError
 from rcatools.units import duration_us, percent, significant
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 SUMMARY = "Read, check and compare profiler traces (torch.profiler, rocprofv3, rocpd, nsys)"
 EXAMPLE = "rcatools trace diff baseline.json.gz candidate.json.gz --json"
 NAME_WIDTH = 64
+LONGEST_STEP_US = 1e12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,17 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("health", "what may not be concluded from a trace", ("file",)),
         ("diff", "difference of two traces in terms that add up", ("baseline", "candidate")),
     ):
-        action = actions.add_parser(
-            name, help=text, description=f"Say the {text}." if name != "health" else f"Say {text}.",
-            epilog=f"example: {_EXAMPLES[name]}", allow_abbrev=False,
-        )  # fmt: skip
+        action = new_action(actions, name, text, _EXAMPLES[name])
         for file in files:
             action.add_argument(
                 file, metavar=file.upper(), help="trace: .json, .json.gz, .csv, .db or .sqlite"
             )
         action.add_argument("--json", action="store_true", help="print one JSON document")
-        action.add_argument("--top", type=int, default=20, help="rows of the text tables (default 20)")
-        action.add_argument("--max-bytes", type=int, help="most uncompressed bytes to read (default 16 GiB)")
+        action.add_argument("--top", type=whole(0), default=20, help="rows of the text tables (default 20)")
+        action.add_argument(
+            "--max-bytes", type=whole(1), help="most uncompressed bytes to read (default 16 GiB)"
+        )
         action.add_argument(
             "--cache", metavar="DIR", help="keep read traces here, so that reading again is instant"
         )
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
         if name == "diff":
             action.add_argument(
-                "--steps", type=int, help="steps in each trace, to compare with measured times"
+                "--steps", type=whole(1), help="steps in each trace, to compare with measured times"
             )
             action.add_argument("--measured-a-us", type=float, help="measured step time of the baseline")
             action.add_argument("--measured-b-us", type=float, help="measured step time of the candidate")
@@ -75,31 +77,14 @@ _EXAMPLES = {
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one action; the result goes to stdout."""
-    from rcatools.trace.diff import diff
-    from rcatools.trace.health import health
-    from rcatools.trace.reconcile import reconcile
+    """Run one action; the result goes to stdout. Each action imports only what it needs."""
+    return {"summary": _summary, "health": _health, "diff": _diff}[args.action](args)
+
+
+def _summary(args: argparse.Namespace) -> int:
     from rcatools.trace.summary import summarize
 
-    if args.action == "diff":
-        measured = _measured(args)
-        baseline, candidate = _load(args.baseline, args), _load(args.candidate, args)
-        difference = diff(baseline, candidate, _ceilings(args.ceilings, baseline))
-        reconciled = reconcile(difference, *measured) if measured else None
-        if args.json:
-            document = difference.to_json()
-            print_json({**document, "end_to_end": reconciled.to_json()} if reconciled else document)
-        else:
-            print(_diff_text(difference, reconciled, args.top))
-        return 0
     trace = _load(args.file, args)
-    if args.action == "health":
-        checked = health(trace)
-        if args.json:
-            print_json(checked.to_json())
-        else:
-            print(_health_text(trace, checked))
-        return 0
     summary = summarize(trace, _ceilings(args.ceilings, trace), _declared(args.declared))
     if args.json:
         print_json(summary.to_json())
@@ -108,11 +93,41 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _health(args: argparse.Namespace) -> int:
+    from rcatools.trace.health import health
+
+    trace = _load(args.file, args)
+    checked = health(trace)
+    if args.json:
+        print_json(checked.to_json())
+    else:
+        print(_health_text(trace, checked))
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    from rcatools.trace.diff import diff
+    from rcatools.trace.reconcile import reconcile
+
+    measured = _measured(args)
+    baseline, candidate = _load(args.baseline, args), _load(args.candidate, args)
+    difference = diff(baseline, candidate, _ceilings(args.ceilings, baseline))
+    reconciled = reconcile(difference, *measured) if measured else None
+    if args.json:
+        document = difference.to_json()
+        print_json({**document, "end_to_end": reconciled.to_json()} if reconciled else document)
+    else:
+        print(_diff_text(difference, reconciled, args.top))
+    return 0
+
+
 def _load(path: str, args: argparse.Namespace) -> Trace:
     from rcatools.trace.read import load_trace
     from rcatools.trace.stream import DEFAULT_LIMITS, Limits
 
     limits = Limits(max_bytes=args.max_bytes) if args.max_bytes else DEFAULT_LIMITS
+    if args.cache is not None:
+        writable_folder(Path(args.cache), "--cache")
     return load_trace(path, limits, args.cache)
 
 
@@ -120,29 +135,18 @@ def _measured(args: argparse.Namespace) -> tuple[int, float, float] | None:
     given = (args.steps, args.measured_a_us, args.measured_b_us)
     if given == (None, None, None):
         return None
-    if None in given or args.steps < 1 or not all(math.isfinite(x) and x > 0 for x in given[1:]):
+    if None in given or not all(0 < x <= LONGEST_STEP_US for x in given[1:]):
         raise InputError(
-            "--steps, --measured-a-us and --measured-b-us go together and must be positive; give all three"
+            "--steps, --measured-a-us and --measured-b-us go together, the times above 0 and up to "
+            f"{LONGEST_STEP_US:g} us; give all three"
         )
     return given
 
 
 def _ceilings(path: str | None, trace: Trace) -> Ceilings | None:
-    """Ceilings from a file, with the data sheet of the trace's device as the upper check, or the latter alone."""
-    from dataclasses import replace
+    from rcatools.report.trace_ceilings import for_devices
 
-    from rcatools.device.ceilings import datasheet
-    from rcatools.trace.bounds import Ceilings, read_ceilings
-
-    upper = None
-    for name in {name for name in trace.devices.values() if name}:
-        if sheet := datasheet(name):
-            upper = Ceilings(
-                sheet["bytes_per_s"], {"bf16": sheet["bf16_flops"]}, str(sheet["source"]), measured=False
-            )
-    if path is None:
-        return upper
-    return replace(read_ceilings(path), upper=upper)
+    return for_devices(trace.devices.values(), path)
 
 
 def _declared(path: str | None) -> dict[str, Work] | None:
@@ -151,19 +155,23 @@ def _declared(path: str | None) -> dict[str, Work] | None:
 
     if path is None:
         return None
-    file = existing_file(path)
+    form = 'a JSON list such as [{"name": "kv_gather", "bytes": 8388608, "flops": 16777216}]'
+    file = existing_file(path, form)
     try:
-        entries = json.loads(file.read_text("utf-8"))
-        return {
+        works = {
             str(entry["name"]): Work(
                 float(entry["bytes"]), float(entry["flops"]), str(entry.get("dtype", "bf16"))
             )
-            for entry in entries
+            for entry in json.loads(file.read_text("utf-8"))
         }
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(
-            f"{file.name}: not a list of {{name, bytes, flops}} ({error}); see --help"
-        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InputError(f"{file.name}: not a list of name, bytes and flops; give {form}") from None
+    for name, work in works.items():
+        if not (math.isfinite(work.bytes) and math.isfinite(work.flops) and min(work.bytes, work.flops) >= 0):
+            raise InputError(
+                f"{file.name}: bytes and flops of {name[:60]!r} must be numbers of 0 or more; correct them"
+            )
+    return works
 
 
 def _plain(text: Any, width: int | None = None) -> str:

@@ -20,7 +20,7 @@ from rcatools.experiment import looks, provenance
 from rcatools.experiment.arms import Arm, Plan
 from rcatools.experiment.design import Run, schedule
 from rcatools.experiment.worker import arm_from_dict
-from rcatools.experiment.workloads import needs_torch, several_ranks
+from rcatools.experiment.workloads import check_parameters, needs_torch, several_ranks
 from rcatools.recording.reader import read_manifest
 from rcatools.recording.writer import write_manifest
 from rcatools.workload.config import DecodeConfig, preset
@@ -114,6 +114,8 @@ def _new(plan: Plan, options: Options) -> Prepared:
     arms = {arm.name: arm for arm in plan.choose(options.arms, backend)}
     given = {**plan.parameters.get(backend, {}), **options.parameters}
     config = preset(backend).with_parameters(given) if plan.workload == "decode" else None
+    if config is None:
+        check_parameters(plan.workload, given)
     if options.ranks > 1 and not several_ranks(plan.workload):
         raise InputError(f"workload {plan.workload!r} runs in one process: leave out --ranks")
     if options.ranks > 1 and backend != "cpu" and options.ranks > int(device.get("count") or 1):

@@ -57,6 +57,7 @@ def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
         RunError: the disk is full, every run of the first block failed alike, or no run of the baseline succeeded.
         KeyboardInterrupt: Ctrl-C; the recording is left resumable.
     """
+    needs_torch(plan.workload)
     with exclusive(options.out), environment_with(run_environment(options)):
         prepared = prepare(plan, options)
         clean_leftovers(options.out)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rcatools import units
 from rcatools.report.table import Cell, Table, make
@@ -126,6 +127,14 @@ class Curve:
 
 
 Chart = Forest | Bars | Strip | Curve
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plotly figure that is no chart of these, with its numbers as a table for whoever cannot run it."""
+
+    figure: Any
+    table: Table
 
 
 def is_empty(chart: Chart) -> bool:

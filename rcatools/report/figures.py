@@ -109,6 +109,27 @@ def kernels(document: Document, margin: float | None) -> Forest:
     )
 
 
+def kernel_runs(measured: Measured, facts: Facts, suspect: str) -> Strip:
+    """Each isolated kernel in every run of the baseline, its repeats and the suspect, as a change of its baseline median."""
+    table = measured.kernels[measured.kernels["recording"] == facts.recording]
+    rows = []
+    for kernel in dict.fromkeys(table["kernel"]):
+        own = table[table["kernel"] == kernel]
+        base = own.loc[own["arm"] == facts.baseline, "us"].median()
+        for arm in dict.fromkeys((facts.baseline, *facts.repeats, *([suspect] if suspect else []))):
+            values = own.loc[own["arm"] == arm, "us"].to_numpy(dtype=float)
+            if len(values) and base > 0:
+                rows.append((f"{kernel} · {arm}", tuple(float(value) for value in values / base - 1)))
+    return Strip(
+        "kernel-runs",
+        "Each kernel alone, run by run",
+        "One tick per run: the kernel's median in that run against its median over the runs of the baseline.",
+        "change against the median of the baseline",
+        tuple(rows),
+        band=facts.margin,
+    )
+
+
 def kernel_differences(document: Document) -> Forest:
     """Difference of each isolated kernel in microseconds, shortest first: equal when the cost is fixed per kernel."""
     rows = []

@@ -14,7 +14,7 @@ from typing import Any
 
 from rcatools.files import write_json
 from rcatools.report import answers
-from rcatools.report.charts import Bars, Chart, Curve, Forest, Strip, is_empty
+from rcatools.report.charts import Bars, Chart, Curve, Drawn, Forest, Strip, is_empty
 from rcatools.report.evidence import FOLDER, Evidence, load_or_gather
 from rcatools.report.inputs import inputs
 from rcatools.report.plot import figure
@@ -55,11 +55,15 @@ class Case:
         """The suspect arm, "" where it was not measured."""
         return str(self.document["effect"]["arm"]) if self.document["effect"] else ""
 
-    def show(self, item: Chart | Table | str) -> None:
+    def show(self, item: Chart | Drawn | Table | str) -> None:
         """Display a chart, a table or a sentence; what is empty says so."""
         from IPython.display import display
 
         display(bundle(item), raw=True)
+
+    def sentences(self, notebook: str) -> list[str]:
+        """The answer of a notebook as the case gives it."""
+        return list(answers.ANSWERS[notebook](self.document, self.measured))
 
     def answer(self, notebook: str, sentences: Sequence[str] | None = None) -> None:
         """Display the answer of a notebook; with a report folder also write its result file.
@@ -68,7 +72,7 @@ class Case:
         """
         from IPython.display import display
 
-        sentences = sentences or answers.ANSWERS[notebook](self.document, self.measured)
+        sentences = sentences or self.sentences(notebook)
         text = "\n".join(f"- {md(sentence)}" for sentence in sentences)
         display({"text/markdown": f"**Answer**\n\n{text}", "text/plain": "\n".join(sentences)}, raw=True)
         if self.out:
@@ -108,7 +112,7 @@ def open_case(
     return Case(load_or_gather(asked, folder / FOLDER if folder else None), folder)
 
 
-def bundle(item: Chart | Table | str) -> Mapping[str, Any]:
+def bundle(item: Chart | Drawn | Table | str) -> Mapping[str, Any]:
     """A display bundle: the richest form first, and one that every viewer can show."""
     if isinstance(item, Forest | Bars | Strip | Curve):
         if is_empty(item):
@@ -119,15 +123,21 @@ def bundle(item: Chart | Table | str) -> Mapping[str, Any]:
             "image/svg+xml": draw(item, standalone=True),
             "text/plain": f"{clean(item.title)}\n{item.table().frame().to_string(index=False)}",
         }
+    if isinstance(item, Drawn):
+        return {"application/vnd.plotly.v1+json": json.loads(item.figure.to_json()), **_of_table(item.table)}
     if isinstance(item, Table):
         if not item.rows:
             return _sentence(f"{item.title}: nothing was recorded.")
-        return {
-            "text/html": to_html(item),
-            "text/markdown": to_markdown(item),
-            "text/plain": f"{clean(item.title)}\n{item.frame().to_string(index=False)}",
-        }
+        return _of_table(item)
     return _sentence(item)
+
+
+def _of_table(table: Table) -> Mapping[str, Any]:
+    return {
+        "text/html": to_html(table),
+        "text/markdown": to_markdown(table),
+        "text/plain": f"{clean(table.title)}\n{table.frame().to_string(index=False)}",
+    }
 
 
 def _sentence(text: str) -> Mapping[str, Any]:

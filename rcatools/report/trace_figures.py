@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from rcatools.report.safe import plot_text
+from rcatools.report.trace_tables import largest_kernels
 from rcatools.trace.bounds import Ceilings
 from rcatools.trace.decompose import TERMS
 from rcatools.trace.diff import TraceDiff
@@ -24,16 +25,25 @@ _LONGEST_NAME = 56
 _MOST_POINTS = 4000
 
 
-def _layout(figure: go.Figure, title: str, **more: object) -> go.Figure:
+def _layout(figure: go.Figure, title: str, below: str = "", **more: object) -> go.Figure:
+    """The common form; ``below`` is a smaller second line of the title."""
     figure.update_layout(
-        title=title, template="plotly_white", legend={"orientation": "h", "y": -0.2}, margin={"t": 60}, **more
-    )
+        title={"text": f"{title}<br><sup>{below}</sup>" if below else title, "yref": "container", "y": 0.97, "yanchor": "top"},
+        template="plotly_white", legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0}, margin={"t": 96, "b": 40},
+        **{"height": 440, **more},
+    )  # fmt: skip
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True)
     return figure
 
 
-def _short(name: object) -> str:
+def _of(label: str) -> str:
+    return f" of {plot_text(label)}" if label else ""
+
+
+def _short(name: object, longest: int = _LONGEST_NAME) -> str:
     text = str(name)
-    text = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 14]}...{text[-11:]}"
+    text = text if len(text) <= longest else f"{text[: longest - 14]}...{text[-11:]}"
     return plot_text(text)
 
 
@@ -44,7 +54,7 @@ def _colours(labels: pd.Series) -> dict[str, str]:
     }
 
 
-def share_figure(summary: Summary, top: int = 15) -> go.Figure:
+def share_figure(summary: Summary, top: int = 15, label: str = "") -> go.Figure:
     """Share of the kernel time per kernel, largest on top, coloured by role; the rest is one bar."""
     rows = summary.kernels.head(top)
     colour = _colours(rows["role"])
@@ -81,12 +91,12 @@ def share_figure(summary: Summary, top: int = 15) -> go.Figure:
         *(f"{index + 1}. {_short(name)}" for index, name in zip(rows.index, rows["name"], strict=True)),
         f"{len(rest)} more kernels"]}  # fmt: skip
     return _layout(
-        figure, f"Share of the kernel time ({covered})", barmode="stack", height=120 + 24 * (len(rows) + 1),
+        figure, f"Share of the kernel time{_of(label)}", covered, barmode="stack", height=190 + 24 * (len(rows) + 1),
         xaxis={"tickformat": ".0%", "title": "share of the kernel time"}, yaxis=order,
     )  # fmt: skip
 
 
-def roofline_figure(summary: Summary, ceilings: Ceilings, dtype: str = "bf16") -> go.Figure:
+def roofline_figure(summary: Summary, ceilings: Ceilings, dtype: str = "bf16", label: str = "") -> go.Figure:
     """Achieved rate against arithmetic intensity of the kernels whose work is known, under the ceilings.
 
     Kernels without known work are counted in the title. No point is moved to fit under a ceiling.
@@ -114,35 +124,40 @@ def roofline_figure(summary: Summary, ceilings: Ceilings, dtype: str = "bf16") -
         )  # fmt: skip
     share = float(known["share"].sum()) if len(known) else 0.0
     return _layout(
-        figure, f"Roofline: {len(known)} of {len(table)} kernels, {percent(share)} of the kernel time",
+        figure, f"Roofline{_of(label)}", f"{len(known)} of {len(table)} kernels, {percent(share)} of the kernel time",
         xaxis={"type": "log", "title": "floating-point operations per byte"},
         yaxis={"type": "log", "title": f"operations per second ({plot_text(dtype)})"},
     )  # fmt: skip
 
 
 def distribution_figure(traces: Mapping[str, Trace], top: int = 6) -> go.Figure:
-    """Durations of the kernels with the most time, one box per kernel and run."""
+    """Durations of the kernels with the most time, one box per kernel and run.
+
+    At most 4000 launches are drawn, evenly spaced in the order of their start; the title says how many of how many.
+    """
     tables = {label: trace.only_kernels() for label, trace in traces.items()}
-    totals: dict[str, int] = {}
-    for table in tables.values():
-        for name, time in table.groupby("name", observed=True)["dur_ns"].sum().items():
-            totals[str(name)] = totals.get(str(name), 0) + int(time)
-    names = sorted(totals, key=lambda name: -totals[name])[:top]
+    names = largest_kernels(traces, top)
+    parts = {
+        (label, name): table.loc[table["name"].astype(object) == name, "dur_us"].to_numpy()
+        for label, table in tables.items()
+        for name in names
+    }
+    whole = sum(part.size for part in parts.values())
+    drawn = {key: part[:: -(-whole // _MOST_POINTS) or 1] for key, part in parts.items()}
+    ticks = {name: f"{place}. {_short(name, 30)}" for place, name in enumerate(names, start=1)}
     figure = go.Figure()
-    for index, (label, table) in enumerate(tables.items()):
-        parts = [table.loc[table["name"].astype(object) == name, "dur_us"] for name in names]
+    for index, label in enumerate(tables):
         figure.add_box(
-            x=[_short(name) for name, part in zip(names, parts, strict=True) for _ in range(len(part))],
-            y=pd.concat(parts) if parts else [], name=plot_text(label), marker_color=COLOURS[index % len(COLOURS)],
-            boxpoints="outliers",
+            x=[ticks[name] for name in names for _ in range(drawn[label, name].size)],
+            y=np.concatenate([drawn[label, name] for name in names]) if names else [],
+            name=plot_text(label), marker_color=COLOURS[index % len(COLOURS)], boxpoints="outliers",
         )  # fmt: skip
+    shown = sum(part.size for part in drawn.values())
     return _layout(
-        figure,
-        "Duration of each launch, by run",
-        boxmode="group",
-        yaxis={"title": "us", "type": "log"},
-        height=520,
-    )
+        figure, "Duration of each launch, by run", f"{shown} of {whole} launches drawn", boxmode="group",
+        yaxis={"title": "us", "type": "log"}, height=560,
+        xaxis={"categoryorder": "array", "categoryarray": list(ticks.values())},
+    )  # fmt: skip
 
 
 def waterfall_figure(difference: TraceDiff) -> go.Figure:
@@ -196,23 +211,27 @@ def delta_figure(difference: TraceDiff) -> go.Figure:
             name=f"{fit.us_per_kernel:+.3f} us and {percent(abs(share))} {'more' if share >= 0 else 'less'}",
         )  # fmt: skip
     return _layout(
-        figure, f"Change against duration: {plot_text(difference.reading)} ({len(drawn)} of {len(pairs)} launches)",
+        figure, f"Change against duration: {plot_text(difference.reading)}", f"{len(drawn)} of {len(pairs)} launches drawn",
         xaxis={"type": "log", "title": "mean duration of the pair, us"}, yaxis={"title": "b minus a, us"},
     )  # fmt: skip
 
 
 def gaps_figure(traces: Mapping[str, Trace], place: str = "replay") -> go.Figure:
-    """Share of the boundaries with at most this gap, one line per trace."""
+    """Share of the boundaries with at most this gap, one line per trace; drawn up to the 99 % quantile."""
     figure = go.Figure()
+    reach: list[float] = []
     for index, (label, trace) in enumerate(traces.items()):
         table = gaps(trace).table
         values = np.sort(table.loc[table["place"] == place, "gap_ns"].to_numpy()) / 1000
         at = np.unique(np.linspace(0, max(values.size - 1, 0), min(values.size, 1000)).astype(int))
+        reach += np.quantile(values, [0.005, 0.99]).tolist() if values.size else []
         figure.add_scatter(
             x=values[at] if values.size else [], y=(at + 1) / max(values.size, 1), mode="lines", line_shape="hv",
             name=plot_text(f"{label} ({values.size} boundaries)"), line={"color": COLOURS[index % len(COLOURS)]},
         )  # fmt: skip
+    room = 0.03 * (max(reach) - min(reach)) or 1.0 if reach else 0.0
+    shown = {"range": [min(reach) - room, max(reach) + room]} if reach else {}
     return _layout(
-        figure, "Idle time between consecutive activities of a stream",
-        xaxis={"title": "us (below zero: overlap)"}, yaxis={"title": "share of the boundaries", "tickformat": ".0%"},
+        figure, "Idle time between consecutive activities of a stream", "one boundary in a hundred is longer than what is drawn",
+        xaxis={"title": "us (below zero: overlap)", **shown}, yaxis={"title": "share of the boundaries", "tickformat": ".0%"},
     )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -221,7 +221,7 @@ def _read(coefficients: Floats, covariance: Floats, freedom: int, base: _Base) -
     jacobian = np.array([[1 / divisor, alpha / (2 * divisor**2)], [0.0, 1 / divisor**2]])
     variance = jacobian @ covariance @ jacobian.T
     error_c, error_s = np.sqrt(np.maximum(np.diag(variance), 0))
-    t = float(stats.t.ppf(0.5 + LEVEL / 2, freedom))
+    t = float(special.stdtrit(freedom, 0.5 + LEVEL / 2))
     ci_c = (constant - t * error_c, constant + t * error_c)
     ci_s = (slope - t * error_s, slope + t * error_s)
     per_us = a.size / float(a.sum())  # share of the aligned time that one microsecond per launch is
@@ -230,7 +230,7 @@ def _read(coefficients: Floats, covariance: Floats, freedom: int, base: _Base) -
     widest = max(abs(whole - error), abs(whole + error))
     widest_each = max(*(abs(x) * per_us for x in ci_c), *(abs(x) for x in ci_s))
     joint = float(coefficients @ np.linalg.pinv(covariance) @ coefficients) / 2
-    changed = joint > float(stats.f.ppf(LEVEL, 2, freedom)) and abs(whole) >= MATERIAL
+    changed = joint > float(special.fdtri(2, freedom, LEVEL)) and abs(whole) >= MATERIAL
     has_c = _excludes_zero(ci_c) and abs(constant) * per_us >= MATERIAL
     has_s = _excludes_zero(ci_s) and abs(slope) >= MATERIAL_RATIO
     if has_c or has_s:

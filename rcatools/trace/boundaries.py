@@ -18,6 +18,7 @@ LEVEL = 0.99
 MIN_BOUNDARIES = 20
 BLOCKS = 50
 RESAMPLES = 999
+_MOST_CELLS = 4_000_000
 MATERIAL = 0.005  # of the span of a
 
 
@@ -61,11 +62,12 @@ def boundary_cost(a: Trace, b: Trace, alignment: Alignment, span_a_us: float) ->
     """
     left, right = gaps(a), gaps(b)
     change, place = _paired(left, right, alignment, len(a.kernels), len(b.kernels))
-    by_place = {}
+    by_place: dict[str, dict[str, Any]] = {}
+    medians: dict[str, tuple[float, tuple[float, float]]] = {}
     for name in ("replay", "between", "eager"):
         part = change[place == name]
         if part.size >= MIN_BOUNDARIES:
-            median, interval = _median_interval(part)
+            median, interval = medians[name] = _median_interval(part)
             by_place[name] = {
                 "count": int(part.size),
                 "us_per_boundary": median,
@@ -78,7 +80,8 @@ def boundary_cost(a: Trace, b: Trace, alignment: Alignment, span_a_us: float) ->
             left.statistics(), right.statistics(), None, (None, None), None, int(chosen.size), float(chosen.sum()),
             by_place, False,
         )  # fmt: skip
-    median, interval = _median_interval(chosen)
+    same = next((name for name, found in by_place.items() if found["count"] == chosen.size), None)
+    median, interval = medians[same] if same else _median_interval(chosen)
     total = float(chosen.sum())
     excludes = interval[0] > 0 or interval[1] < 0
     return BoundaryCost(
@@ -112,11 +115,20 @@ def _paired(
 
 def _median_interval(values: Floats) -> tuple[float, tuple[float, float]]:
     """Median and its block-bootstrap interval."""
-    blocks = np.array_split(values, min(BLOCKS, values.size))
-    generator = np.random.default_rng(0)
+    block = np.repeat(np.arange(min(BLOCKS, values.size)), [part.size for part in np.array_split(values, min(BLOCKS, values.size))])  # fmt: skip
+    count = int(block[-1]) + 1
+    order = np.argsort(values, kind="stable")
+    ordered, block = values[order], block[order]
+    picked = np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
     medians = np.empty(RESAMPLES)
-    for index in range(RESAMPLES):
-        picked = generator.integers(0, len(blocks), len(blocks))
-        medians[index] = np.median(np.concatenate([blocks[i] for i in picked]))
+    rows = max(_MOST_CELLS // values.size, 1)
+    for start in range(0, RESAMPLES, rows):
+        part = picked[start : start + rows]
+        drawn = np.apply_along_axis(np.bincount, 1, part, minlength=count)  # how often each block was drawn
+        reach = np.cumsum(drawn[:, block], axis=1, dtype=np.int32)
+        total = reach[:, -1:]
+        low = ordered[(reach >= (total + 1) // 2).argmax(axis=1)]
+        high = ordered[(reach >= total // 2 + 1).argmax(axis=1)]
+        medians[start : start + rows] = (low + high) / 2
     low, high = np.quantile(medians, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(np.median(values)), (float(low), float(high))

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from rcatools.errors import InputError
-from rcatools.trace.model import Trace
+from rcatools.trace.model import Trace, distinct_rows
 from rcatools.trace.roles import roles
 from rcatools.trace.stream import existing_file
 from rcatools.trace.work import Work, work_of
@@ -116,16 +116,25 @@ def kernel_work(trace: Trace, declared: Mapping[str, Work] | None = None) -> pd.
         Columns name, device, known (launches with known work), known_us, bytes, flops, dtype.
     """
     kernels = trace.only_kernels()
-    roles_of = np.asarray(roles(kernels), dtype=object)
-    frame = kernels.assign(role=roles_of)
-    keys = ["name", "device", "full_name", "op", "shapes", "dtypes", "role"]
+    duration = kernels["dur_ns"].to_numpy()
+    group, first = distinct_rows(kernels, ("name", "device", "full_name", "op", "shapes", "dtypes"))
+    counts = np.bincount(group, minlength=len(first))
+    totals = np.zeros(len(first), dtype=np.int64)
+    np.add.at(totals, group, duration)
+    kinds = kernels.iloc[first]
     rows = []
-    for values, group in frame.groupby(keys, observed=True, sort=False)["dur_ns"]:
-        name, device, full, op, shapes, dtypes, role = (str(value) for value in values)
+    for (name, device, full, op, shapes, dtypes), role, count, total in zip(
+        kinds[["name", "device", "full_name", "op", "shapes", "dtypes"]].astype(object).to_numpy(),
+        np.asarray(roles(kinds), dtype=object),
+        counts.tolist(),
+        totals.tolist(),
+        strict=True,
+    ):
         work = _declared(full, declared) or work_of(op, shapes, dtypes, role, full)
         if work is not None:
-            rows.append((name, int(device), len(group), int(group.sum()) / 1000, work.bytes * len(group),
-                         work.flops * len(group), work.dtype))  # fmt: skip
+            rows.append(
+                (name, device, count, total / 1000, work.bytes * count, work.flops * count, work.dtype)
+            )
     columns = ["name", "device", "known", "known_us", "bytes", "flops", "dtype"]
     found = pd.DataFrame(rows, columns=columns)
     if found.empty:
@@ -151,13 +160,13 @@ def read_ceilings(path: str | Path) -> Ceilings:
     Raises:
         InputError: neither of the two.
     """
-    file = existing_file(path)
+    file = existing_file(path, "the ceilings: roofline.csv or JSON with bytes_per_s")
     if file.stat().st_size > _MAX_FILE:
         raise InputError(f"{file.name}: too large for ceilings; give roofline.csv or a small JSON file")
     text = file.read_text("utf-8", "replace")
     if text.lstrip().startswith("{"):
         try:
-            return _json_ceilings(json.loads(text), file.name)
+            return ceilings_from(json.loads(text), file.name)
         except ValueError as error:
             raise InputError(
                 f"{file.name}: not JSON ({error}); give roofline.csv or JSON with bytes_per_s"
@@ -173,8 +182,20 @@ def _number(value: Any) -> float | None:
     return number if np.isfinite(number) and number > 0 else None
 
 
-def _json_ceilings(document: Mapping[str, Any], name: str) -> Ceilings:
+def ceilings_from(document: Mapping[str, Any], name: str) -> Ceilings:
+    """Ceilings from a record: what ``read_ceilings`` takes as JSON, or the ceilings of a recording.
+
+    Raises:
+        InputError: it holds none.
+    """
     rates = document.get("flops")
+    given = {key: document.get(key) for key in (*_BANDWIDTHS, "matmul_flops")}
+    given |= {f"flops.{key}": value for key, value in rates.items()} if isinstance(rates, dict) else {}
+    for key, value in given.items():
+        if value is not None and _number(value) is None:
+            raise InputError(
+                f"{name}: {key} is {str(value)[:40]}; give a positive number in bytes or FLOPs per second"
+            )
     flops = (
         {str(key): rate for key, value in rates.items() if (rate := _number(value))}
         if isinstance(rates, dict)
@@ -182,15 +203,14 @@ def _json_ceilings(document: Mapping[str, Any], name: str) -> Ceilings:
     )
     if "bf16" not in flops and (rate := _number(document.get("matmul_flops"))):
         flops["bf16" if _number(document.get("matmul_dtype_bits")) in (None, 16.0) else "fp32"] = rate
-    candidates = [
-        _number(document.get(key)) for key in ("bytes_per_s", "read_bytes_per_s", "copy_bytes_per_s")
-    ]
+    candidates = [_number(document.get(key)) for key in _BANDWIDTHS]
     bandwidth = max((value for value in candidates if value), default=None)
     if bandwidth is None and not flops:
         raise InputError(f"{name}: no ceilings in it; give bytes_per_s and flops by number type")
     return Ceilings(bandwidth, flops, str(document.get("source") or name))
 
 
+_BANDWIDTHS = ("bytes_per_s", "read_bytes_per_s", "copy_bytes_per_s")
 # rocprof-compute writes GB/s and GFLOP/s.
 _ROOFLINE = {"mfmabf16flops": "bf16", "mfmaf16flops": "fp16", "mfmaf32flops": "fp32", "mfmaf64flops": "fp64",
              "mfmaf8flops": "fp8"}  # fmt: skip

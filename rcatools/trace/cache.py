@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from rcatools.trace.model import CATEGORICAL, COLUMNS, EventCounts, Trace, TraceWarning, steps_table
 
-VERSION = 1  # raised whenever a reader reads more or differently
+VERSION = 2  # raised whenever a reader reads more or differently
 _KEY = b"rcatools.trace"
 
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
+from rcatools.stats.multiplicity import false_discovery
 from rcatools.trace.align import BASES, CONFIDENCE, Alignment
 from rcatools.trace.intervals import extent
 from rcatools.trace.model import Trace
 from rcatools.trace.roles import roles
+from rcatools.trace.signed_rank import signed_rank_p
 
 Ints = npt.NDArray[np.int64]
 TERMS = ("slower", "launches", "replaced", "new", "gone", "unaligned", "gaps")
 MIN_PAIRS = 6  # the smallest two-sided exact signed-rank p-value is 0.031 with six pairs
-EXACT_UP_TO = 25
 MIN_EFFECT = 0.02
 FALSE_DISCOVERY = 0.05
 
@@ -129,13 +129,7 @@ def _signed_rank(dur_a: Ints, dur_b: Ints) -> float:
     good = (dur_a > 0) & (dur_b > 0)
     if good.sum() < MIN_PAIRS:
         return float("nan")
-    change = np.log(dur_b[good] / dur_a[good])
-    if not change.any():
-        return 1.0
-    exact = change.size <= EXACT_UP_TO and np.unique(np.abs(change)).size == change.size and change.all()
-    if exact:
-        return float(stats.wilcoxon(change, method="exact").pvalue)
-    return float(stats.wilcoxon(change, zero_method="zsplit", method="approx").pvalue)
+    return signed_rank_p(np.log(dur_b[good] / dur_a[good]))
 
 
 def _single_rows(left: pd.DataFrame, right: pd.DataFrame, alignment: Alignment) -> pd.DataFrame:
@@ -175,10 +169,7 @@ def _tested(rows: pd.DataFrame) -> pd.DataFrame:
     for column in ("total_a", "total_b", "delta"):
         out[f"{column}_us"] = out.pop(f"{column}_ns").astype(np.int64) / 1000
     p = out.pop("p_value").to_numpy(dtype=float)
-    q = np.full(p.size, np.nan)
-    known = np.isfinite(p)
-    if known.any():
-        q[known] = stats.false_discovery_control(p[known])
+    q = false_discovery(p)
     large = np.abs(np.log(np.where(out["ratio"] > 0, out["ratio"], 1.0).astype(float))) >= np.log1p(
         MIN_EFFECT
     )

@@ -119,14 +119,15 @@ def diff(a: Trace, b: Trace, ceilings: Ceilings | None = None) -> TraceDiff:
     )
     span_a, span_b = (extent(t.kernels["start_ns"], t.kernels["dur_ns"]) / 1000 for t in (a, b))
     pairs = _same_kernels(a, b, alignment)
+    healths = (health(a), health(b))
     evidence = Evidence(
-        reasons=gate(a, b, share),
+        reasons=gate(a, b, share, healths),
         parts=parts,
         boundaries=boundary_cost(a, b, alignment, span_a),
         fit=fit_additive(pairs["dur_a"], pairs["dur_b"], pairs["signature"]),
         span_a_us=span_a,
         launches_a=len(a.kernels),
-        trusted_gaps=not any({"gaps", "everything"} & set(health(trace).blocks) for trace in (a, b)),
+        trusted_gaps=not any({"gaps", "everything"} & set(checked.blocks) for checked in healths),
     )
     return TraceDiff(
         comparable=comparable(evidence.reasons),

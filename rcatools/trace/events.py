@@ -1,8 +1,9 @@
 """Chrome-trace JSON as a stream of typed events: fast on good files, tolerant and counting on bad ones.
 
-A file is cut at event borders into parts of a few megabytes, so memory does not grow with the file.
-Each part goes through a typed decoder that skips what is not read. A part it refuses is taken apart event
-by event: repairable ones are repaired and counted, the others dropped and counted.
+A file is cut at event borders into parts of half a megabyte, so memory does not grow with the file.
+Each part goes through a typed decoder that skips what is not read, whole events of categories that nobody
+asked for included. A part it refuses is taken apart event by event: repairable ones are repaired and
+counted, the others dropped and counted.
 
 A border is ``}``, ``,``, ``{"key"`` with the first key of the first event. Inside a JSON string the quote
 after ``{`` would end the string, and a name cannot follow it, so a border is never inside a string.
@@ -19,47 +20,27 @@ from typing import Any
 import msgspec
 
 from rcatools.errors import InputError, UnsafeInputError
+from rcatools.trace.event_records import (
+    AnyEvent,
+    Event,
+    EventDecoder,
+    folded_events,
+    has_surrogates,
+    lax_event,
+    load_exact,
+    without_surrogates,
+)
 from rcatools.trace.stream import ByteSource
 
-PART_BYTES = 2 << 20
-_NOTHING = msgspec.Raw(b"")
-_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+PART_BYTES = 1 << 19
+_EVENT = msgspec.json.Decoder(AnyEvent)
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[', re.IGNORECASE)
 _FIRST_KEY = re.compile(rb'\s*\{\s*"([^"\\]{1,64})"')
 _NON_FINITE = re.compile(
     r'(?<=")(\s*:\s*)[+-]?(?:inf(?:inity)?|nan(?:\([^)"]*\))?)(?=\s*[,}\]])', re.IGNORECASE
 )
 _LONGEST_JOIN = 8
-
-
-class Args(msgspec.Struct, gc=False):
-    """The event arguments that are read; everything else is skipped undecoded."""
-
-    device: Any = None
-    stream: Any = None
-    correlation: Any = None
-    external_id: Any = msgspec.field(name="External id", default=None)
-    bytes: Any = None
-    grid: msgspec.Raw = _NOTHING
-    block: msgspec.Raw = _NOTHING
-    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
-    types: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
-
-
-class Event(msgspec.Struct, gc=False):
-    """One trace event; times stay text so that nanoseconds survive large microsecond stamps."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: msgspec.Raw = _NOTHING
-    tid: msgspec.Raw = _NOTHING
-    ts: msgspec.Raw = _NOTHING
-    dur: msgspec.Raw = _NOTHING
-    args: Args | None = None
-
-
-_EVENTS = msgspec.json.Decoder(list[Event])
-_EVENT = msgspec.json.Decoder(Event)
+_REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 
 
 @dataclass
@@ -67,6 +48,8 @@ class EventStream:
     """Events of one file, and after reading what was around and wrong with them.
 
     Attributes:
+        wanted: the categories to read, lower case; None reads all. Of other events only ``cat`` is sure to be there.
+        fold_case: take keys in any case, which is slower.
         header: the document's other keys (``deviceProperties``, versions, ...), as far as readable.
         dropped: events that could not be read, ``dropped_bytes`` their size.
         repaired: repairs by kind: "non_finite", "control_character", "bad_utf8", "wrong_type".
@@ -75,12 +58,17 @@ class EventStream:
     """
 
     source: ByteSource
+    wanted: frozenset[str] | None = None
+    fold_case: bool = False
     header: dict[str, Any] = field(default_factory=dict)
     dropped: int = 0
     dropped_bytes: int = 0
     repaired: dict[str, int] = field(default_factory=dict)
     complete: bool = False
     trailing_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self._decoder = folded_events if self.fold_case else EventDecoder(self.wanted)
 
     def parts(self) -> Iterator[list[Event]]:
         """Yield lists of events in file order.
@@ -94,11 +82,11 @@ class EventStream:
         self._read_head(head)
         border: re.Pattern[bytes] | None = None
         pending = [buffer]
-        size = len(buffer)
+        size, enough = len(buffer), PART_BYTES
         for block in blocks:
             pending.append(block)
             size += len(block)
-            if size < PART_BYTES:
+            if size < enough and size <= self.source.limits.max_event_bytes:
                 continue
             part = bytearray().join([b"[", *pending])
             if border is None and (first := _FIRST_KEY.match(part, 1)):
@@ -110,10 +98,11 @@ class EventStream:
                         f"{self.source.path.name}: one event is longer than "
                         f"{self.source.limits.max_event_bytes:,} bytes; this is not a profiler trace"
                     )
+                enough = 2 * size  # so that a long event is not searched again for every block
                 continue
             rest = bytes(part[cut[2] :])
             yield self._decode_in_place(part, cut, border)
-            pending, size = [rest], len(rest)
+            pending, size, enough = [rest], len(rest), PART_BYTES
         yield from self._finish(b"".join(pending), border)
 
     def _decode_in_place(
@@ -123,8 +112,8 @@ class EventStream:
         comma = part[cut[1]]
         part[cut[1]] = ord("]")
         try:
-            return _EVENTS.decode(memoryview(part)[: cut[1] + 1])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._decoder(memoryview(part)[: cut[1] + 1])
+        except _REFUSED:
             part[cut[1]] = comma
             return self._decode_one_by_one(bytes(part[1 : cut[0]]), border)
 
@@ -161,8 +150,12 @@ class EventStream:
             except (ValueError, RecursionError):
                 continue
             if isinstance(document, dict):
-                self.header.update(document)
+                self._take_header(document)
             return
+
+    def _take_header(self, document: dict[str, Any]) -> None:
+        written = json.dumps(document, ensure_ascii=False)
+        self.header.update(json.loads(without_surrogates(written)) if has_surrogates(written) else document)
 
     def _finish(self, buffer: bytes, border: re.Pattern[bytes] | None) -> Iterator[list[Event]]:
         if border is None:
@@ -206,7 +199,7 @@ class EventStream:
             except (ValueError, RecursionError):
                 self.trailing_bytes = len(rest)
                 return events
-            self.header.update(value)
+            self._take_header(value)
             self.trailing_bytes = len("{" + rest[1:].lstrip()) - end
         elif rest not in ("", "}"):
             self.trailing_bytes = len(rest)
@@ -214,8 +207,8 @@ class EventStream:
 
     def _decode(self, part: bytes, border: re.Pattern[bytes] | None) -> list[Event]:
         try:
-            return _EVENTS.decode(b"[" + part + b"]")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return self._decoder(b"[" + part + b"]")
+        except _REFUSED:
             return self._decode_one_by_one(part, border)
 
     def _decode_one_by_one(self, part: bytes, border: re.Pattern[bytes] | None) -> list[Event]:
@@ -236,8 +229,8 @@ class EventStream:
 
     def _decode_piece(self, piece: bytes) -> Event | None:
         try:
-            return _EVENT.decode(piece)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return folded_events(b"[" + piece + b"]")[0] if self.fold_case else _EVENT.decode(piece)
+        except _REFUSED:
             pass
         kinds: list[str] = []
         try:
@@ -249,15 +242,17 @@ class EventStream:
         if finite != text:
             kinds.append("non_finite")
         try:
-            value = json.loads(finite, strict=False)
+            value = load_exact(finite, strict=False)
         except (ValueError, RecursionError):
             return None
         if not isinstance(value, dict):
             return None
         if re.search(r"[\x00-\x1f]", finite.translate(_BLANKS)):
             kinds.append("control_character")
-        event = _lax_event(value)
-        for kind in kinds or ["wrong_type"]:
+        if has_surrogates(json.dumps(value, ensure_ascii=False)):
+            kinds.append("bad_utf8")
+        event = lax_event(value)
+        for kind in dict.fromkeys(kinds or ["wrong_type"]):
             self._repair(kind)
         return event
 
@@ -273,43 +268,8 @@ class EventStream:
 _BLANKS = {ord(blank): None for blank in " \t\r\n"}
 
 
-def _lax_event(value: dict[str, Any]) -> Event:
-    """An event from a decoded dict, with whatever cannot be used left at "unknown"."""
-
-    def text(key: str) -> str:
-        found = value.get(key)
-        return "" if found is None else str(found)
-
-    def raw(found: Any) -> msgspec.Raw:
-        return _NOTHING if found is None else msgspec.Raw(json.dumps(found).encode())
-
-    args = value.get("args")
-    return Event(
-        ph=text("ph"),
-        cat=text("cat"),
-        name=text("name"),
-        pid=raw(value.get("pid")),
-        tid=raw(value.get("tid")),
-        ts=raw(value.get("ts")),
-        dur=raw(value.get("dur")),
-        args=Args(
-            device=args.get("device"),
-            stream=args.get("stream"),
-            correlation=args.get("correlation"),
-            external_id=args.get("External id"),
-            bytes=args.get("bytes"),
-            grid=raw(args.get("grid")),
-            block=raw(args.get("block")),
-            dims=raw(args.get("Input Dims")),
-            types=raw(args.get("Input type")),
-        )
-        if isinstance(args, dict)
-        else None,
-    )
-
-
 def _border(first_key: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb'(\}\s*)(,)\s*(\{\s*"' + re.escape(first_key) + rb'"\s*:)')
+    return re.compile(rb'(\}\s*)(,)\s*(\{\s*"' + re.escape(first_key) + rb'"\s*:)', re.IGNORECASE)
 
 
 def _last_border(buffer: bytes | bytearray, border: re.Pattern[bytes]) -> tuple[int, int, int] | None:

@@ -33,15 +33,21 @@ class Reason:
         return vars(self)
 
 
-def gate(a: Trace, b: Trace, aligned_share: tuple[float, float] | None = None) -> tuple[Reason, ...]:
+def gate(
+    a: Trace,
+    b: Trace,
+    aligned_share: tuple[float, float] | None = None,
+    healths: tuple[Health, Health] | None = None,
+) -> tuple[Reason, ...]:
     """Reasons against comparing two traces, blocking ones first; empty when nothing speaks against it.
 
     Args:
         a: baseline.
         b: candidate.
         aligned_share: part of each side's time that was aligned, once known.
+        healths: of a and of b; looked at here when not given.
     """
-    healths = (health(a), health(b))
+    healths = healths or (health(a), health(b))
     workload = _workload(a, b)
     reasons = [
         *_health(healths),
@@ -49,7 +55,7 @@ def gate(a: Trace, b: Trace, aligned_share: tuple[float, float] | None = None) -
         *_devices(a, b, workload.shown),
         *_types(a, b),
         *_counts(a, b, aligned_share),
-        *_clocks(a, b),
+        *_clocks(healths),
     ]
     if aligned_share is not None and min(aligned_share) < MIN_ALIGNED:
         text = (
@@ -186,9 +192,9 @@ def _counts(a: Trace, b: Trace, aligned_share: tuple[float, float] | None) -> li
     return out
 
 
-def _clocks(a: Trace, b: Trace) -> list[Reason]:
+def _clocks(healths: tuple[Health, Health]) -> list[Reason]:
     """Traces hold no clock rates; a uniform scaling of every kernel is what a clock difference looks like."""
-    coarse = [any(f.code == "microsecond_clock" for f in health(trace).findings) for trace in (a, b)]
+    coarse = [any(f.code == "microsecond_clock" for f in checked.findings) for checked in healths]
     if coarse[0] != coarse[1]:
         return [
             Reason("clock_resolution_differs", "only one trace has times finer than a microsecond", False)

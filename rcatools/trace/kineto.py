@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rcatools.errors import InputError
+from rcatools.trace.columns import Ints, last_rows
 from rcatools.trace.events import EventStream
-from rcatools.trace.kineto_events import Activity, Collector, is_launch
-from rcatools.trace.model import NO_TIME, EventCounts, Trace, TraceWarning, activity_table, steps_table
+from rcatools.trace.kineto_events import READ_CATEGORIES, Collector, is_graph_launch, is_launch
+from rcatools.trace.model import (
+    KINDS,
+    NO_ID,
+    NO_TIME,
+    EventCounts,
+    Trace,
+    TraceWarning,
+    activity_table,
+    steps_table,
+)
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits, collection_paused
 
@@ -48,81 +58,67 @@ def read_kineto(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         InputError: not such a file.
         UnsafeInputError: beyond the limits.
     """
-    stream = EventStream(ByteSource(path, limits))
-    found = Collector()
-    with collection_paused():
-        for part in stream.parts():
-            found.add(part)
+    stream, found = _collect(path, limits, fold_case=False)
+    if found.odd_names:
+        stream, found = _collect(path, limits, fold_case=True)
     if not found.events and stream.dropped and not stream.source.truncated:
         raise InputError(f"{path.name}: its list holds no trace events; give a trace of torch.profiler")
     return _build(path, stream, found)
 
 
-class _Columns(NamedTuple):
-    """The fields of ``Activity``, one tuple per field."""
-
-    kind: tuple[str, ...]
-    name: tuple[str, ...]
-    start: tuple[int, ...]
-    duration: tuple[int, ...]
-    device: tuple[int, ...]
-    stream: tuple[int, ...]
-    correlation: tuple[int, ...]
-    external: tuple[int, ...]
-    moved: tuple[int, ...]
-    grid: tuple[str, ...]
-    block: tuple[str, ...]
+def _collect(path: Path, limits: Limits, fold_case: bool) -> tuple[EventStream, Collector]:
+    """Read the whole file; ends early where it must be read with keys in any case."""
+    stream, found = EventStream(ByteSource(path, limits), READ_CATEGORIES, fold_case), Collector()
+    with collection_paused():
+        for part in stream.parts():
+            found.add(part)
+            del part  # before the next one is decoded
+            if found.odd_names and not fold_case:
+                break
+    return stream, found
 
 
 def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
-    size = len(found.activities)
-    columns = _Columns._make(zip(*found.activities, strict=True) if size else [()] * len(Activity._fields))
-    starts = np.array(columns.start, dtype=np.int64)
-    origin = int(starts.min()) if size else 0
-    unlinked = ("", NO_TIME)
-    launches = [found.launches.get(number, unlinked) for number in columns.correlation]
-    operations = [
-        found.operation_of(number, at) for number, (_, at) in zip(columns.external, launches, strict=True)
-    ]
-    launch_ns = np.array([at for _, at in launches], dtype=np.int64)
+    rows, calls, texts = found.activities.whole(), found.launches.whole(), found.texts
+    size = len(rows["start"])
+    origin = int(rows["start"].min()) if size else 0
+    call = last_rows(calls["number"], rows["correlation"])  # -1: the appended element
+    launch, launch_ns = np.append(calls["name"], 0)[call], np.append(calls["start"], NO_TIME)[call]
+    operations = found.operations_of(rows["external"], launch_ns)
+    names = texts.categorical(rows["name"])
     table = activity_table(
         {
-            "name": columns.name,
-            "kind": columns.kind,
-            "device": columns.device,
-            "stream": columns.stream,
-            "start_ns": starts - origin,
-            "dur_ns": np.array(columns.duration, dtype=np.int64),
-            "correlation": columns.correlation,
-            "linked": np.array([bool(name) for name, _ in launches], dtype=bool),
-            "graph": np.array(["graphlaunch" in name.lower() for name, _ in launches], dtype=bool),
-            "launch": [name for name, _ in launches],
+            "name": names,
+            "full_name": names,
+            "kind": pd.Categorical.from_codes(rows["kind"], categories=pd.Index(KINDS, dtype=object)),
+            "device": rows["device"],
+            "stream": rows["stream"],
+            "start_ns": rows["start"] - origin,
+            "dur_ns": rows["duration"],
+            "correlation": rows["correlation"],
+            "linked": launch != 0,
+            "graph": texts.where(launch, is_graph_launch),
+            "launch": texts.categorical(launch),
             "launch_ns": np.where(launch_ns == NO_TIME, NO_TIME, launch_ns - origin),
-            "grid": columns.grid,
-            "block": columns.block,
-            "op": [operation[0] for operation in operations],
-            "shapes": [operation[1] for operation in operations],
-            "dtypes": [operation[2] for operation in operations],
-            "bytes": columns.moved,
+            "grid": texts.categorical(rows["grid"], _without_brackets),
+            "block": texts.categorical(rows["block"], _without_brackets),
+            "op": texts.categorical(operations.name),
+            "shapes": texts.categorical(operations.dims),
+            "dtypes": texts.categorical(operations.types),
+            "bytes": rows["moved"],
         },
         size,
     )
     host = (found.host_start - origin, found.host_end - origin) if found.host_events else None
     kept, excluded = separate_impossible(table, host)
     steps = steps_table([(name, start - origin, duration) for name, start, duration in found.steps])
-    meta = {key: stream.header[key] for key in _META_KEYS if key in stream.header}
-    meta["backend"] = _backend(stream.header, found)
+    header = {key.lower(): value for key, value in stream.header.items()}
+    meta = {key: header[key.lower()] for key in _META_KEYS if key.lower() in header}
+    called = [texts.texts[number] for number in dict.fromkeys(calls["name"].tolist())]
+    meta["backend"] = _backend(header, called)
     meta["origin_ns"] = origin
     meta["host_extent_ns"] = list(host) if host else None
-    meta["launch_events"] = sum(is_launch(name) for name, _ in found.launches.values())
-    used = set(columns.correlation)
-    idle = [
-        (number, *call)
-        for number, call in found.launches.items()
-        if number not in used and is_launch(call[0])
-    ]
-    meta["launches_without_activity"] = len(idle)
-    meta["graph_launches_without_activity"] = sum("graphlaunch" in name.lower() for _, name, _ in idle)
+    meta.update(_launch_counts(found, calls, rows["correlation"]))
     numbers = sorted({int(device) for device in table["device"].unique()})
     return Trace(
         label=path.name,
@@ -130,7 +126,7 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
         kernels=kept,
         excluded=excluded,
         steps=steps,
-        devices=_device_names(stream.header, numbers),
+        devices=_device_names(header, numbers),
         meta=meta,
         counts=EventCounts(
             events=found.events + stream.dropped,
@@ -140,6 +136,23 @@ def _build(path: Path, stream: EventStream, found: Collector) -> Trace:
         ),
         warnings=tuple(_warnings(stream, found, excluded)),
     )
+
+
+def _without_brackets(text: str) -> str:
+    return text.strip("[]")
+
+
+def _launch_counts(found: Collector, calls: Mapping[str, Ints], correlation: Ints) -> dict[str, int]:
+    """How many launches the file holds, and how many of them have no GPU activity; the last call of a number counts."""
+    numbers = np.unique(calls["number"][calls["number"] != NO_ID])
+    name = calls["name"][last_rows(calls["number"], numbers)]
+    launches, graphs = found.texts.where(name, is_launch), found.texts.where(name, is_graph_launch)
+    idle = launches & ~np.isin(numbers, correlation)
+    return {
+        "launch_events": int(launches.sum()),
+        "launches_without_activity": int(idle.sum()),
+        "graph_launches_without_activity": int((idle & graphs).sum()),
+    }
 
 
 def _warnings(stream: EventStream, found: Collector, excluded: pd.DataFrame) -> list[TraceWarning]:
@@ -176,7 +189,7 @@ def _warnings(stream: EventStream, found: Collector, excluded: pd.DataFrame) -> 
             )
         )
     notes += exclusion_warnings(excluded)
-    if not found.activities:
+    if not found.gpu_events:
         notes.append(
             TraceWarning("no_gpu_events", "the file holds no GPU activity (CPU-only or metadata-only trace)")
         )
@@ -191,13 +204,13 @@ _REPAIRS = {
 }
 
 
-def _backend(header: Mapping[str, Any], found: Collector) -> str | None:
+def _backend(header: Mapping[str, Any], calls: Iterable[str]) -> str | None:
     keys = " ".join(header)
     if "roctracer" in keys or "hip_" in keys or "rocprofiler" in keys:
         return "rocm"
     if "cupti" in keys or "cuda_" in keys:
         return "cuda"
-    for name, _ in found.launches.values():
+    for name in calls:
         if name.startswith("hip"):
             return "rocm"
         if name.startswith("cuda"):
@@ -212,10 +225,11 @@ def _device_names(header: Mapping[str, Any], numbers: list[int]) -> dict[int, st
     when all listed devices have the same one.
     """
     listed: dict[int, str] = {}
-    properties = header.get("deviceProperties")
+    properties = header.get("deviceproperties")
     for entry in properties if isinstance(properties, list) else []:
-        if isinstance(entry, dict) and isinstance(entry.get("id"), int):
-            listed[entry["id"]] = str(entry.get("name") or "")
+        found = {str(key).lower(): value for key, value in entry.items()} if isinstance(entry, dict) else {}
+        if isinstance(found.get("id"), int):
+            listed[found["id"]] = str(found.get("name") or "")
     distinct = set(listed.values())
     if len(distinct) == 1:
         only = distinct.pop() or None

@@ -115,11 +115,13 @@ class Trace:
 CATEGORICAL = ("name", "full_name", "kind", "launch", "grid", "block", "op", "shapes", "dtypes")
 
 
-def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], size: int) -> pd.DataFrame:
+def activity_table(
+    columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any] | pd.Categorical[Any]], size: int
+) -> pd.DataFrame:
     """A table with every column of ``COLUMNS`` from those given; the others get their "unknown".
 
     Args:
-        columns: arrays or lists of ``size`` values by column name (``start_us``, ``dur_us`` are derived).
+        columns: arrays, lists or categoricals of ``size`` values by column name (``start_us``, ``dur_us`` are derived).
         size: number of rows.
 
     Returns:
@@ -141,11 +143,15 @@ def activity_table(columns: Mapping[str, Sequence[Any] | np.ndarray[Any, Any]], 
     order = np.lexsort(
         (-frame["dur_ns"].to_numpy(), frame["start_ns"].to_numpy(), frame["device"].to_numpy())
     )
+    if (np.diff(order) == 1).all():  # a copy of a long trace is not free
+        return frame
     return frame.iloc[order].reset_index(drop=True)
 
 
-def categorical(values: Sequence[Any] | np.ndarray[Any, Any]) -> pd.Categorical:
+def categorical(values: Sequence[Any] | np.ndarray[Any, Any] | pd.Categorical) -> pd.Categorical:
     """Text values as a categorical column with the categories in order of appearance."""
+    if isinstance(values, pd.Categorical):
+        return values
     codes, names = pd.factorize(np.asarray(values, dtype=object))
     return pd.Categorical.from_codes(codes, categories=pd.Index(names, dtype=object))
 
@@ -162,8 +168,32 @@ def steps_table(steps: Sequence[tuple[str, int, int]] = ()) -> pd.DataFrame:
     )
 
 
+def distinct_rows(
+    table: pd.DataFrame, columns: Sequence[str]
+) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
+    """A number per row that is equal for rows equal in some columns, and the first row of each number.
+
+    Numbers count from 0 in order of appearance.
+    """
+    group = np.zeros(len(table), dtype=np.int64)
+    for column in columns:
+        values = table[column]
+        codes = (
+            values.cat.codes.to_numpy().astype(np.int64)
+            if isinstance(values.dtype, pd.CategoricalDtype)
+            else pd.factorize(values.to_numpy())[0].astype(np.int64)
+        )
+        width = int(codes.max(initial=0)) + 2
+        group = pd.factorize(group * width + codes + 1)[0].astype(np.int64)
+    return group, np.unique(group, return_index=True)[1].astype(np.int64)
+
+
 def lanes(table: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.int64]]:
     """A number per row for what runs one after another: the hardware queue when known, else the stream."""
-    lane = np.where(table["queue"] == NO_ID, table["stream"], table["queue"])
-    codes, _ = pd.factorize(pd.MultiIndex.from_arrays([table["device"], table["queue"] == NO_ID, lane]))
-    return np.asarray(codes, dtype=np.int64)
+    queue = table["queue"].to_numpy()
+    numbers = (table["device"].to_numpy(), queue == NO_ID, np.where(queue == NO_ID, table["stream"], queue))
+    lane = np.zeros(len(table), dtype=np.int64)
+    for values in numbers:
+        codes, distinct = pd.factorize(values)
+        lane = pd.factorize(lane * max(len(distinct), 1) + codes)[0].astype(np.int64)
+    return lane

@@ -6,15 +6,19 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rcatools.errors import InputError, UnsafeInputError
+from rcatools.trace.columns import Codes, Ints, Table
 from rcatools.trace.model import (
+    MAX_NS,
     NO_ID,
+    NO_TIME,
     EventCounts,
     Trace,
     TraceWarning,
@@ -50,16 +54,9 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
     "bytes": ("size", "bytes"),
 }
 _NUMBER = re.compile(r"(-?\d+)\s*$")
+_IDS = ("queue", "stream", "correlation", "bytes")
+_CHUNK_ROWS = 1 << 14
 csv.field_size_limit(1 << 20)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of a CSV as columns by meaning, and how many could not be used."""
-
-    values: dict[str, list[Any]]
-    dropped: int
-    total: int
 
 
 def read_rocprof_csv(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
@@ -95,26 +92,32 @@ def read_rocprof_csv(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         raise InputError(
             f"{path.name}: {what} in this CSV; give the kernel_trace.csv that rocprofv3 --kernel-trace writes"
         )
-    rows = _read_rows(reader, columns, is_copy)
-    found = rows.values
-    starts = np.array(found["start"], dtype=np.int64)
+    rows = _Rows(columns, is_copy)
+    for chunk in rows.chunks(reader):
+        rows.add(chunk)
+    found, texts = rows.table.whole(), rows.texts
+    starts = found["start"]
     origin = int(starts.min()) if starts.size else 0
-    kinds = found["kind"]
+    names = texts.categorical(found["name"])
     table = activity_table(
         {
-            "name": found["name"],
-            "kind": kinds,
+            "name": names,
+            "full_name": names,
+            "kind": pd.Categorical.from_codes(
+                np.zeros(starts.size, dtype=np.int8),
+                categories=pd.Index(["memcpy" if is_copy else "kernel"], dtype=object),
+            ),
             "device": found["agent"],
             "stream": found["stream"] if "stream" in columns else found["queue"],
             "queue": found["queue"],
             "start_ns": starts - origin,
-            "dur_ns": np.array(found["end"], dtype=np.int64) - starts,
+            "dur_ns": found["end"] - starts,
             "correlation": found["correlation"],
-            "grid": found["grid"],
-            "block": found["block"],
+            "grid": texts.categorical(found["grid"]),
+            "block": texts.categorical(found["block"]),
             "bytes": found["bytes"],
         },
-        len(kinds),
+        starts.size,
     )
     kept, excluded = separate_impossible(table, None)
     warnings = [no_launches(len(kept))] if len(kept) else [NO_GPU]
@@ -153,17 +156,22 @@ def no_launches(count: int) -> TraceWarning:
 def _lines(source: ByteSource) -> Iterator[str]:
     pending = b""
     for block in source.blocks():
-        lines = (pending + block).split(b"\n")
-        pending = lines.pop()
+        whole, line_end, rest = block.rpartition(b"\n")
+        if not line_end:
+            pending += block
+        else:
+            yield from _text_lines(pending + whole + line_end)
+            pending = rest
         if len(pending) > source.limits.max_event_bytes:
             raise UnsafeInputError(
                 f"{source.path.name}: one line is longer than {source.limits.max_event_bytes:,} bytes; "
                 "this is no profiler's CSV"
             )
-        for line in lines:
-            yield line.replace(b"\0", b"").decode("utf-8", "replace") + "\n"
-    if pending:
-        yield pending.replace(b"\0", b"").decode("utf-8", "replace")
+    yield from _text_lines(pending)
+
+
+def _text_lines(lines: bytes) -> Iterator[str]:
+    return iter(io.StringIO(lines.replace(b"\0", b"").decode("utf-8", "replace"), newline="\n"))
 
 
 def _plain(name: str) -> str:
@@ -183,78 +191,112 @@ def _columns(header: Iterable[str]) -> dict[str, int]:
     return found
 
 
-_FIELDS = (
-    "name",
-    "kind",
-    "agent",
-    "queue",
-    "stream",
-    "start",
-    "end",
-    "correlation",
-    "grid",
-    "block",
-    "bytes",
-)
+class _Ids(dict[str, int]):
+    """The number at the end of "4", "Agent 4" or "GPU 0"; ``NO_ID`` when there is none."""
+
+    def __missing__(self, text: str) -> int:
+        found = _NUMBER.search(text)
+        number = self[text] = signed64(int(found[1])) if found else NO_ID
+        return number
 
 
-def _read_rows(reader: Iterator[list[str]], columns: Mapping[str, int], is_copy: bool) -> _Rows:
-    values: dict[str, list[Any]] = {name: [] for name in _FIELDS}
-    dropped = total = 0
-    width = max(columns.values()) + 1
-    while True:
+class _Rows:
+    """The rows of a CSV as columns of numbers, grown chunk by chunk; counts those that could not be used."""
+
+    def __init__(self, columns: Mapping[str, int], is_copy: bool) -> None:
+        self._columns, self._is_copy = columns, is_copy
+        self._width = max(columns.values()) + 1
+        self.table = Table("name", "start", "end", "agent", *_IDS, "grid", "block")
+        self.texts = Codes()
+        self.dropped = self.total = 0
+
+    def chunks(self, reader: Iterator[list[str]]) -> Iterator[list[list[str]]]:
+        """Rows of the file, some thousands at a time; those that are no CSV are counted."""
+        chunk: list[list[str]] = []
+        while True:
+            try:
+                chunk += islice(reader, _CHUNK_ROWS - len(chunk))
+            except csv.Error:
+                self.total, self.dropped = self.total + 1, self.dropped + 1
+                continue
+            if not chunk:
+                return
+            yield [row for row in chunk if row]
+            chunk = []
+
+    def add(self, rows: list[list[str]]) -> None:
+        """Take a chunk of rows."""
+        self.total += len(rows)
+        for row in rows:
+            if len(row) < self._width:
+                row.extend([""] * (self._width - len(row)))
+        start, end = self._times(rows, "start"), self._times(rows, "end")
+        if "duration" in self._columns:
+            duration = self._times(rows, "duration")
+            lacking = (end == NO_TIME) & (start != NO_TIME) & (duration != NO_TIME)
+            end[lacking] = start[lacking] + duration[lacking]
+        good = (start != NO_TIME) & (end != NO_TIME)
+        if not good.all():
+            self.dropped += int((~good).sum())
+            rows = [row for row, usable in zip(rows, good, strict=True) if usable]
+            start, end = start[good], end[good]
+        names = self._cells(rows, "name")
+        agent = self._numbers(rows, "agent")
+        if self._is_copy:
+            directions = self._cells(rows, "direction")
+            names = [direction or name for direction, name in zip(directions, names, strict=True)]
+            to_host = [text.upper().endswith(("DEVICE_TO_HOST", "DTOH")) for text in directions]
+            agent = np.where(np.array(to_host, dtype=bool), self._numbers(rows, "source_agent"), agent)
+        self.table.add(
+            self.texts.of(names), start, end, agent, *(self._numbers(rows, what) for what in _IDS),
+            self._sizes(rows, "grid"), self._sizes(rows, "block"),
+        )  # fmt: skip
+
+    def _cells(self, rows: list[list[str]], meaning: str) -> list[str]:
+        at = self._columns.get(meaning)
+        return [""] * len(rows) if at is None else [row[at] for row in rows]
+
+    def _times(self, rows: list[list[str]], meaning: str) -> Ints:
+        """Whole nanoseconds; ``NO_TIME`` for what is no usable time."""
+        cells = self._cells(rows, meaning)
         try:
-            row = next(reader)
-        except StopIteration:
-            break
-        except csv.Error:
-            total, dropped = total + 1, dropped + 1
-            continue
-        if not row:
-            continue
-        total += 1
-        row += [""] * (width - len(row))
-        cell = {meaning: row[at] for meaning, at in columns.items()}.get
-        start, end = _whole(cell("start", "")), _whole(cell("end", ""))
-        if end is None and start is not None and (duration := _whole(cell("duration", ""))) is not None:
-            end = start + duration
-        if start is None or end is None:
-            dropped += 1
-            continue
-        values["start"].append(start)
-        values["end"].append(end)
-        direction = cell("direction", "") if is_copy else ""
-        to_host = direction.upper().endswith(("DEVICE_TO_HOST", "DTOH"))
-        values["name"].append(direction or cell("name", ""))
-        values["kind"].append("memcpy" if is_copy else "kernel")
-        values["agent"].append(_id(cell("source_agent" if to_host else "agent", "")))
-        for what in ("queue", "stream", "correlation", "bytes"):
-            values[what].append(_id(cell(what, "")))
-        for what in ("grid", "block"):
-            parts = [cell(f"{what}_{axis}", "") for axis in "xyz"]
-            values[what].append(",".join(part for part in parts if part))
-    return _Rows(values, dropped, total)
+            values = np.array(list(map(int, cells)), dtype=np.int64)
+        except (ValueError, OverflowError):
+            values = np.array([_whole(cell) for cell in cells], dtype=np.int64)
+        values[(values > MAX_NS) | (values < -MAX_NS)] = NO_TIME
+        return values
+
+    def _numbers(self, rows: list[list[str]], meaning: str) -> Ints:
+        if meaning not in self._columns:
+            return np.full(len(rows), NO_ID, dtype=np.int64)
+        cells = self._cells(rows, meaning)
+        try:
+            return np.array(list(map(int, cells)), dtype=np.int64)
+        except (ValueError, OverflowError):
+            ids = _Ids()
+            return np.array([ids[cell] for cell in cells], dtype=np.int64)
+
+    def _sizes(self, rows: list[list[str]], what: str) -> list[int]:
+        """Numbers of the texts 'x,y,z' of the parts that the file has."""
+        axes = [at for axis in "xyz" if (at := self._columns.get(f"{what}_{axis}")) is not None]
+        if not axes:
+            return [0] * len(rows)
+        return self.texts.of([",".join([row[at] for at in axes if row[at]]) for row in rows])
 
 
-def _whole(text: str) -> int | None:
+def _whole(text: str) -> int:
+    """A time in whole nanoseconds; ``NO_TIME`` when it is none."""
     try:
         value = int(text)
     except ValueError:
         try:
             number = float(text)
         except ValueError:
-            return None
+            return NO_TIME
         if not np.isfinite(number):
-            return None
+            return NO_TIME
         value = round(number)
-    return value if usable_stamp(value) else None
-
-
-def _id(text: str) -> int:
-    """The number at the end of "4", "Agent 4" or "GPU 0"; ``NO_ID`` when there is none."""
-    found = _NUMBER.search(text)
-    number = int(found[1]) if found else NO_ID
-    return signed64(number)
+    return value if usable_stamp(value) else NO_TIME
 
 
 def _csv_device_names(path: Path, devices: Iterable[Any]) -> dict[int, str | None]:
@@ -265,7 +307,7 @@ def _csv_device_names(path: Path, devices: Iterable[Any]) -> dict[int, str | Non
         return names
     for row in csv.DictReader(io.StringIO(info.read_text("utf-8", "replace"))):
         lowered = {_plain(key): value for key, value in row.items() if key and isinstance(value, str)}
-        number = _id(lowered.get("nodeid", ""))
+        number = _Ids()[lowered.get("nodeid", "")]
         if number in names and lowered.get("agenttype", "").upper() == "GPU":
             names[number] = lowered.get("productname") or lowered.get("name") or None
     return names

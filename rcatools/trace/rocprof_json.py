@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+import pandas as pd
 
 from rcatools.errors import InputError
+from rcatools.trace.columns import Codes, Ints, Table, last_rows
 from rcatools.trace.model import (
+    KINDS,
     NO_ID,
     NO_TIME,
     EventCounts,
@@ -25,6 +29,7 @@ from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
 
 _MAX_JSON_BYTES = 4 << 30
+_CHUNK = 1 << 14
 
 
 class _Handle(msgspec.Struct, gc=False):
@@ -115,6 +120,9 @@ class _Document(msgspec.Struct, gc=False):
     processes: list[_Process] = msgspec.field(name="rocprofiler-sdk-tool", default_factory=list)
 
 
+_Record = TypeVar("_Record", _Dispatch, _Copy)
+
+
 def read_rocprof_json(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     """Read a rocprofv3 JSON file (rocprofiler-sdk-tool), gz too.
 
@@ -132,47 +140,40 @@ def read_rocprof_json(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         raise InputError(
             f"{path.name}: not a whole rocprofv3 JSON document ({why}); export it again"
         ) from error
-    columns: dict[str, list[Any]] = {
-        name: []
-        for name in (
-            "name",
-            "full_name",
-            "kind",
-            "device",
-            "queue",
-            "stream",
-            "start_ns",
-            "dur_ns",
-            "correlation",
-            "grid",
-            "block",
-            "bytes",
-            "launch",
-            "launch_ns",
-            "linked",
-            "graph",
-        )
-    }
-    names: dict[int, str | None] = {}
-    for process in document.processes:
-        _add_process(process, columns, names)
-    size = len(columns["name"])
-    starts = np.array(columns["start_ns"], dtype=np.int64)
-    origin = int(starts.min()) if size else 0
-    launched = np.array(columns["launch_ns"], dtype=np.int64)
-    times = {
-        "start_ns": starts - origin,
-        "launch_ns": np.where(launched == NO_TIME, NO_TIME, launched - origin),
-    }
-    table = activity_table({**columns, **times}, size)
-    kept, excluded = separate_impossible(table, None)
-    found = sum(
-        len(process.buffer_records.kernel_dispatch) + len(process.buffer_records.memory_copy)
-        for process in document.processes
+    found = _Activities()
+    processes = len(document.processes)
+    while document.processes:
+        found.add(document.processes.pop(0))
+    rows, texts, size = found.table.whole(), found.texts, found.kept
+    origin = int(rows["start"].min()) if size else 0
+    launch = rows["launch"]
+    table = activity_table(
+        {
+            "name": texts.categorical(rows["name"]),
+            "full_name": texts.categorical(rows["full"]),
+            "kind": pd.Categorical.from_codes(rows["kind"], categories=pd.Index(KINDS, dtype=object)),
+            "device": rows["device"],
+            "queue": rows["queue"],
+            "stream": rows["stream"],
+            "start_ns": rows["start"] - origin,
+            "dur_ns": rows["end"] - rows["start"],
+            "correlation": rows["number"],
+            "linked": launch != 0,
+            "graph": texts.where(launch, lambda name: "graphlaunch" in name.lower()),
+            "launch": texts.categorical(launch),
+            "launch_ns": np.where(rows["launched"] == NO_TIME, NO_TIME, rows["launched"] - origin),
+            "grid": texts.categorical(rows["grid"]),
+            "block": texts.categorical(rows["block"]),
+            "bytes": rows["bytes"],
+        },
+        size,
     )
+    kept, excluded = separate_impossible(table, None)
     dropped = [
         TraceWarning(
-            "dropped_events", f"{found - size} records have no usable time and were left out", found - size
+            "dropped_events",
+            f"{found.dropped} records have no usable time and were left out",
+            found.dropped,
         )
     ]
     used = {int(device) for device in table["device"].unique()}
@@ -182,81 +183,128 @@ def read_rocprof_json(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
         kernels=kept,
         excluded=excluded,
         steps=steps_table(),
-        devices={device: names.get(device) for device in sorted(used)},
-        meta={"backend": "rocm", "processes": len(document.processes), "origin_ns": origin},
-        counts=EventCounts(events=found, dropped=found - size, excluded=len(excluded)),
+        devices={device: found.devices.get(device) for device in sorted(used)},
+        meta={"backend": "rocm", "processes": processes, "origin_ns": origin},
+        counts=EventCounts(events=size + found.dropped, dropped=found.dropped, excluded=len(excluded)),
         warnings=(
-            *([NO_GPU] if not size else [] if any(columns["linked"]) else [no_launches(len(kept))]),
-            *(dropped if found > size else []),
+            *([NO_GPU] if not size else [] if launch.any() else [no_launches(len(kept))]),
+            *(dropped if found.dropped else []),
             *exclusion_warnings(excluded),
         ),
     )
 
 
-def _add_process(process: _Process, columns: dict[str, list[Any]], names: dict[int, str | None]) -> None:
-    nodes = {agent.id.handle: agent.node_id for agent in process.agents}
-    gpus = {agent.id.handle for agent in process.agents if agent.type in (2, "GPU")}
-    names.update({agent.node_id: agent.product_name or agent.name or None for agent in process.agents})
-    calls = _calls(process)
-    symbols = {symbol.kernel_id: symbol for symbol in process.kernel_symbols}
-    unknown = _Symbol()
-    for record in process.buffer_records.kernel_dispatch:
-        if not _timed(record):
-            continue
-        info = record.dispatch_info
-        symbol = symbols.get(info.kernel_id, unknown)
-        full = symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {info.kernel_id}"
-        columns["name"].append(symbol.truncated_kernel_name or full)
-        columns["full_name"].append(full)
-        columns["kind"].append("kernel")
-        columns["device"].append(signed64(nodes.get(info.agent_id.handle, info.agent_id.handle)))
-        columns["queue"].append(signed64(info.queue_id.handle))
-        columns["stream"].append(signed64(record.stream_id.handle))
-        columns["start_ns"].append(record.start_timestamp)
-        columns["dur_ns"].append(record.end_timestamp - record.start_timestamp)
-        columns["correlation"].append(signed64(record.correlation_id.internal))
-        columns["grid"].append(f"{info.grid_size.x},{info.grid_size.y},{info.grid_size.z}")
-        columns["block"].append(f"{info.workgroup_size.x},{info.workgroup_size.y},{info.workgroup_size.z}")
-        columns["bytes"].append(NO_ID)
-        _add_launch(columns, calls, record.correlation_id.internal)
-    for copy in process.buffer_records.memory_copy:
-        if not _timed(copy):
-            continue
-        to_device = copy.dst_agent_id.handle in gpus
-        handle = copy.dst_agent_id.handle if to_device else copy.src_agent_id.handle
-        columns["name"].append("memory copy to device" if to_device else "memory copy to host")
-        columns["full_name"].append(columns["name"][-1])
-        columns["kind"].append("memcpy")
-        columns["device"].append(signed64(nodes.get(handle, handle)))
-        columns["queue"].append(NO_ID)
-        columns["stream"].append(signed64(copy.stream_id.handle))
-        columns["start_ns"].append(copy.start_timestamp)
-        columns["dur_ns"].append(copy.end_timestamp - copy.start_timestamp)
-        columns["correlation"].append(signed64(copy.correlation_id.internal))
-        columns["grid"].append("")
-        columns["block"].append("")
-        columns["bytes"].append(signed64(copy.bytes))
-        _add_launch(columns, calls, copy.correlation_id.internal)
+class _Activities:
+    """Dispatches and copies of all processes as columns of numbers; the records are given up as they are taken."""
+
+    def __init__(self) -> None:
+        self.table = Table("kind", "name", "full", "device", "queue", "stream", "start", "end", "number", "grid", "block", "bytes", "launch", "launched")  # fmt: skip
+        self.texts = Codes()
+        self.devices: dict[int, str | None] = {}
+        self.kept = self.dropped = 0
+
+    def add(self, process: _Process) -> None:
+        """Take one process; its correlation numbers are its own."""
+        nodes = {agent.id.handle: agent.node_id for agent in process.agents}
+        gpus = {agent.id.handle for agent in process.agents if agent.type in (2, "GPU")}
+        self.devices.update(
+            {agent.node_id: agent.product_name or agent.name or None for agent in process.agents}
+        )
+        calls = self._calls(process)
+        names = {symbol.kernel_id: self._names(symbol) for symbol in process.kernel_symbols}
+        records = process.buffer_records
+        for dispatches in self._chunks(records.kernel_dispatch):
+            infos = [record.dispatch_info for record in dispatches]
+            labels = [names.get(info.kernel_id) or self._names(_Symbol(info.kernel_id)) for info in infos]
+            self._take(
+                dispatches, calls, "kernel", labels,
+                device=[nodes.get(info.agent_id.handle, info.agent_id.handle) for info in infos],
+                queue=[info.queue_id.handle for info in infos],
+                grid=[self._size(info.grid_size) for info in infos],
+                block=[self._size(info.workgroup_size) for info in infos],
+                moved=[NO_ID] * len(infos),
+            )  # fmt: skip
+        ways = [self.texts[f"memory copy to {end}"] for end in ("host", "device")]
+        for copies in self._chunks(records.memory_copy):
+            inward = [copy.dst_agent_id.handle in gpus for copy in copies]
+            handles = [
+                copy.dst_agent_id.handle if to_device else copy.src_agent_id.handle
+                for copy, to_device in zip(copies, inward, strict=True)
+            ]
+            self._take(
+                copies, calls, "memcpy", [(ways[to_device], ways[to_device]) for to_device in inward],
+                device=[nodes.get(handle, handle) for handle in handles],
+                queue=[NO_ID] * len(copies),
+                grid=[0] * len(copies),
+                block=[0] * len(copies),
+                moved=[copy.bytes for copy in copies],
+            )  # fmt: skip
+
+    def _chunks(self, records: list[_Record]) -> Iterator[list[_Record]]:
+        """The records with usable times, some thousands at a time; the others are counted."""
+        records.reverse()
+        while records:
+            chunk = records[: -_CHUNK - 1 : -1]
+            del records[-_CHUNK:]
+            good = [record for record in chunk if _timed(record)]
+            self.dropped += len(chunk) - len(good)
+            yield good
+
+    def _take(
+        self, records: Sequence[_Dispatch | _Copy], calls: _Calls, kind: str, labels: list[tuple[int, int]], *,
+        device: list[int], queue: list[int], grid: list[int], block: list[int], moved: list[int],
+    ) -> None:  # fmt: skip
+        number = _signed([record.correlation_id.internal for record in records])
+        call = last_rows(calls.number, number)  # -1: the appended element
+        self.table.add(
+            [KINDS.index(kind)] * len(records), [name for name, _ in labels], [full for _, full in labels],
+            _signed(device), _signed(queue), _signed([record.stream_id.handle for record in records]),
+            [record.start_timestamp for record in records], [record.end_timestamp for record in records],
+            number, grid, block, _signed(moved), calls.name[call], calls.start[call],
+        )  # fmt: skip
+        self.kept += len(records)
+
+    def _names(self, symbol: _Symbol) -> tuple[int, int]:
+        full = symbol.formatted_kernel_name or symbol.kernel_name or f"kernel {symbol.kernel_id}"
+        return self.texts[symbol.truncated_kernel_name or full], self.texts[full]
+
+    def _size(self, size: _Size) -> int:
+        return self.texts[f"{size.x},{size.y},{size.z}"]
+
+    def _calls(self, process: _Process) -> _Calls:
+        """Number, name and start of each HIP call."""
+        domains = [domain.operations for domain in process.strings.buffer_records]
+        table = Table("number", "name", "start")
+        for calls in self._chunks_of_calls(process.buffer_records.hip_api):
+            table.add(
+                _signed([call.correlation_id.internal for call in calls]),
+                [self.texts[_operation(domains, call)] for call in calls],
+                [call.start_timestamp for call in calls],
+            )
+        columns = table.whole()
+        return _Calls(columns["number"], np.append(columns["name"], 0), np.append(columns["start"], NO_TIME))
+
+    def _chunks_of_calls(self, records: list[_Call]) -> Iterator[list[_Call]]:
+        for start in range(0, len(records), _CHUNK):
+            yield [call for call in records[start : start + _CHUNK] if usable_stamp(call.start_timestamp)]
+
+
+class _Calls(NamedTuple):
+    """Calls by row; ``name`` and ``start`` have one element more, for "no call"."""
+
+    number: Ints
+    name: Ints
+    start: Ints
+
+
+def _operation(domains: list[list[str]], call: _Call) -> str:
+    known = 0 <= call.kind < len(domains) and 0 <= call.operation < len(domains[call.kind])
+    return domains[call.kind][call.operation] if known else "hip call"
+
+
+def _signed(numbers: list[int]) -> Ints:
+    return np.array([signed64(number) for number in numbers], dtype=np.int64)
 
 
 def _timed(record: _Dispatch | _Copy) -> bool:
     return usable_stamp(record.start_timestamp) and usable_stamp(record.end_timestamp)
-
-
-def _calls(process: _Process) -> dict[int, tuple[str, int]]:
-    """Name and start of each HIP call by its correlation number."""
-    domains = [domain.operations for domain in process.strings.buffer_records]
-    calls = {}
-    for call in process.buffer_records.hip_api:
-        known = 0 <= call.kind < len(domains) and 0 <= call.operation < len(domains[call.kind])
-        name = domains[call.kind][call.operation] if known else "hip call"
-        calls[call.correlation_id.internal] = (name, call.start_timestamp)
-    return calls
-
-
-def _add_launch(columns: dict[str, list[Any]], calls: dict[int, tuple[str, int]], number: int) -> None:
-    name, start = calls.get(number, ("", NO_TIME))
-    columns["launch"].append(name)
-    columns["launch_ns"].append(start)
-    columns["linked"].append(bool(name))
-    columns["graph"].append("graphlaunch" in name.lower())

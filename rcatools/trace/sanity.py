@@ -52,6 +52,8 @@ def separate_impossible(
         else:
             break
     good = reason == ""
+    if good.all():
+        return table, table.iloc[:0].assign(reason=reason[:0])
     excluded = table[~good].assign(reason=reason[~good])
     return table[good].reset_index(drop=True), excluded.reset_index(drop=True)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 
 from rcatools.errors import InputError, UnsafeInputError
+from rcatools.trace.columns import Codes, Ints, Table, last_rows
 from rcatools.trace.model import (
+    KINDS,
     NO_ID,
     NO_TIME,
     EventCounts,
@@ -29,6 +32,7 @@ from rcatools.trace.stream import DEFAULT_LIMITS, Limits
 SQLITE_MAGIC = b"SQLite format 3\0"
 _NO_GPU = "the database holds no kernel table: no kernel was captured"
 Wanted = Sequence[str | tuple[str, ...]]
+_CHUNK_ROWS = 1 << 14
 _COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 
 
@@ -59,64 +63,84 @@ def read_sqlite(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     )
 
 
-class _Columns:
-    """Activity columns as they grow."""
+class _Activities:
+    """Activities and calls of a database as columns of numbers, grown chunk by chunk."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[Any, ...]] = []
-        self.dropped = 0
+        self.table = Table(
+            "kind", "name", "start", "end", "device", "stream", "queue", "number", "by_graph", "bytes", "grid", "block"
+        )  # fmt: skip
+        self.calls = Table("number", "name", "start")
+        self.texts = Codes()
+        self.kernels = self.activities = self.called = self.dropped = 0
 
-    NAMES = (
-        "name", "full_name", "kind", "device", "stream", "queue", "start_ns", "dur_ns", "correlation", "linked",
-        "graph", "launch", "launch_ns", "grid", "block", "bytes",
-    )  # fmt: skip
+    def add_calls(self, number: Ints, name: Sequence[int], start: Ints) -> None:
+        """Take calls that may have launched something; of calls with one number the last counts."""
+        self.called += len(number)
+        self.calls.add(number, name, start)
 
-    def add(self, **values: Any) -> None:
-        start, end = values.pop("start"), values.pop("end")
-        if not (
-            isinstance(start, int) and isinstance(end, int) and usable_stamp(start) and usable_stamp(end)
-        ):
-            self.dropped += 1
-            return
-        unknown = {
-            "linked": False,
-            "graph": False,
-            "launch": "",
-            "launch_ns": NO_TIME,
-            "grid": "",
-            "block": "",
-        }
-        values |= {"start_ns": start, "dur_ns": end - start}
-        values.setdefault("full_name", values["name"])
-        self.rows.append(tuple(values.get(name, unknown.get(name, NO_ID)) for name in self.NAMES))
+    def add(
+        self, kind: str, name: Sequence[int], times: tuple[Ints, Ints], **numbers: Ints | list[int]
+    ) -> None:
+        """Take activities of one kind; those without usable times are counted and left out."""
+        start, end = times
+        good = (start != NO_TIME) & (end != NO_TIME)
+        self.dropped += int((~good).sum())
+        unknown = {"by_graph": 0, "grid": 0, "block": 0}
+        rest = [
+            np.asarray(numbers.get(column, np.full(start.size, unknown.get(column, NO_ID))), dtype=np.int64)[
+                good
+            ]
+            for column in self.table.columns[4:]
+        ]
+        count = int(good.sum())
+        self.table.add(
+            np.full(count, KINDS.index(kind)),
+            np.asarray(name, dtype=np.int64)[good],
+            start[good],
+            end[good],
+            *rest,
+        )
+        self.activities += count
+        self.kernels += count if kind == "kernel" else 0
 
     def trace(
         self, path: Path, form: str, devices: dict[int, str | None], warnings: list[TraceWarning]
     ) -> Trace:
-        columns: dict[str, Any] = dict(
-            zip(self.NAMES, map(list, zip(*self.rows, strict=True)), strict=True)
-            if self.rows
-            else ((name, []) for name in self.NAMES)
+        """The trace of everything that was taken."""
+        rows, calls, texts = self.table.whole(), self.calls.whole(), self.texts
+        size, starts = self.activities, rows["start"]
+        origin = int(starts.min()) if size else 0
+        call = last_rows(calls["number"], rows["number"])  # -1: the appended element
+        launch, launch_ns = np.append(calls["name"], 0)[call], np.append(calls["start"], NO_TIME)[call]
+        names = texts.categorical(rows["name"])
+        table = activity_table(
+            {
+                "name": names,
+                "full_name": names,
+                "kind": pd.Categorical.from_codes(rows["kind"], categories=pd.Index(KINDS, dtype=object)),
+                "device": rows["device"],
+                "stream": rows["stream"],
+                "queue": rows["queue"],
+                "start_ns": starts - origin,
+                "dur_ns": rows["end"] - starts,
+                "correlation": rows["number"],
+                "linked": launch != 0,
+                "graph": (launch != 0) & (texts.where(launch, _is_graph_launch) | (rows["by_graph"] != 0)),
+                "launch": texts.categorical(launch),
+                "launch_ns": np.where(launch_ns == NO_TIME, NO_TIME, launch_ns - origin),
+                "grid": texts.categorical(rows["grid"]),
+                "block": texts.categorical(rows["block"]),
+                "bytes": rows["bytes"],
+            },
+            size,
         )
-        starts = np.array(columns["start_ns"], dtype=np.int64)
-        origin = int(starts.min()) if starts.size else 0
-        launch = np.array(columns["launch_ns"], dtype=np.int64)
-        columns |= {
-            "start_ns": starts - origin,
-            "launch_ns": np.where(launch == NO_TIME, NO_TIME, launch - origin),
-        }
-        table = activity_table(columns, len(self.rows))
         kept, excluded = separate_impossible(table, None)
-        if not self.rows:
+        if not size:
             warnings = [TraceWarning("no_gpu_events", _NO_GPU), *warnings]
         if self.dropped:
-            warnings.append(
-                TraceWarning(
-                    "dropped_events",
-                    f"{self.dropped} rows have no usable time or no name and were left out",
-                    self.dropped,
-                )
-            )
+            text = f"{self.dropped} rows have no usable time or no name and were left out"
+            warnings.append(TraceWarning("dropped_events", text, self.dropped))
         used = sorted({int(device) for device in table["device"].unique()})
         return Trace(
             label=path.name,
@@ -126,11 +150,13 @@ class _Columns:
             steps=steps_table(),
             devices={device: devices.get(device) for device in used},
             meta={"backend": "rocm" if form == "rocpd" else "cuda", "origin_ns": origin},
-            counts=EventCounts(
-                events=len(self.rows) + self.dropped, dropped=self.dropped, excluded=len(excluded)
-            ),
+            counts=EventCounts(events=size + self.dropped, dropped=self.dropped, excluded=len(excluded)),
             warnings=tuple(warnings + exclusion_warnings(excluded)),
         )
+
+
+def _is_graph_launch(name: str) -> bool:
+    return "graphlaunch" in name.lower()
 
 
 def _fields(database: sqlite3.Connection, table: str) -> dict[str, str]:
@@ -151,56 +177,74 @@ def _select(database: sqlite3.Connection, table: str, wanted: Wanted) -> sqlite3
     return database.execute(f'SELECT {", ".join(chosen)} FROM "{quoted}"')
 
 
+def _chunks(cursor: sqlite3.Cursor) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a cursor as columns, some thousands of rows at a time."""
+    while rows := cursor.fetchmany(_CHUNK_ROWS):
+        yield list(zip(*rows, strict=True))
+
+
 def _int(value: Any) -> int:
     return value if isinstance(value, int) else NO_ID
 
 
+def _ints(values: Sequence[Any]) -> Ints:
+    return np.array([_int(value) for value in values], dtype=np.int64)
+
+
+def _stamps(values: Sequence[Any]) -> Ints:
+    """Whole nanoseconds; ``NO_TIME`` for what is no usable time."""
+    return np.array(
+        [value if isinstance(value, int) and usable_stamp(value) else NO_TIME for value in values],
+        dtype=np.int64,
+    )
+
+
+def _sizes(texts: Codes, axes: Sequence[Sequence[Any]]) -> list[int]:
+    """Numbers of the texts 'x,y,z'; 0 where a part is missing."""
+    return [
+        texts[f"{x},{y},{z}"] if type(x) is type(y) is type(z) is int else 0
+        for x, y, z in zip(*axes, strict=True)
+    ]
+
+
 def _read_nsys(path: Path, database: sqlite3.Connection, names: set[str]) -> Trace:
-    texts: dict[Any, str] = {}
+    strings: dict[Any, str] = {}
     if "StringIds" in names:
-        texts = {key: str(value) for key, value in _select(database, "StringIds", ("id", "value"))}
-    calls: dict[int, tuple[str, int]] = {}
+        strings = {key: str(value) for key, value in _select(database, "StringIds", ("id", "value"))}
+    found = _Activities()
+    texts = found.texts
     if "CUPTI_ACTIVITY_KIND_RUNTIME" in names:
+        called = {key: re.sub(r"_v\d+$", "", text) for key, text in strings.items()}
         wanted: Wanted = ("correlationId", "nameId", "start")
-        for number, name, start in _select(database, "CUPTI_ACTIVITY_KIND_RUNTIME", wanted):
-            calls[_int(number)] = (re.sub(r"_v\d+$", "", texts.get(name, "")), _int(start))
-    columns = _Columns()
-
-    def launch(number: Any, graph: Any) -> dict[str, Any]:
-        name, start = calls.get(_int(number), ("", NO_TIME))
-        by_graph = "graphlaunch" in name.lower() or isinstance(graph, int)
-        return {"linked": bool(name), "graph": bool(name) and by_graph, "launch": name, "launch_ns": start}
-
+        for number, name, start in _chunks(_select(database, "CUPTI_ACTIVITY_KIND_RUNTIME", wanted)):
+            found.add_calls(_ints(number), texts.of(called.get(key, "") for key in name), _stamps(start))
     if "CUPTI_ACTIVITY_KIND_KERNEL" in names:
         wanted = ("start", "end", "deviceId", "streamId", "correlationId", "shortName", "demangledName", "graphId",
                   "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")  # fmt: skip
-        for row in _select(database, "CUPTI_ACTIVITY_KIND_KERNEL", wanted):
-            start, end, device, stream, number, short, full, graph, *sizes = row
-            name = texts.get(full) or texts.get(short) or "unnamed kernel"
-            known = all(isinstance(size, int) for size in sizes)
-            columns.add(
-                start=start, end=end, name=name, kind="kernel", device=_int(device), stream=_int(stream),
-                correlation=_int(number), grid="{},{},{}".format(*sizes[:3]) if known else "",
-                block="{},{},{}".format(*sizes[3:]) if known else "", **launch(number, graph),
+        for columns in _chunks(_select(database, "CUPTI_ACTIVITY_KIND_KERNEL", wanted)):
+            start, end, device, stream, number, short, full, graph, *sizes = columns
+            labels = [
+                strings.get(long) or strings.get(brief) or "unnamed kernel"
+                for long, brief in zip(full, short, strict=True)
+            ]
+            found.add(
+                "kernel", texts.of(labels), (_stamps(start), _stamps(end)), device=_ints(device), stream=_ints(stream),
+                number=_ints(number), by_graph=[int(isinstance(value, int)) for value in graph],
+                grid=_sizes(texts, sizes[:3]), block=_sizes(texts, sizes[3:]),
             )  # fmt: skip
     for table, kind in (("CUPTI_ACTIVITY_KIND_MEMCPY", "memcpy"), ("CUPTI_ACTIVITY_KIND_MEMSET", "memset")):
         if table not in names:
             continue
-        wanted = (
-            "start",
-            "end",
-            "deviceId",
-            "streamId",
-            "correlationId",
-            "bytes",
-            "copyKind",
-            "graphId",
-        )
-        for start, end, device, stream, number, size, copy, graph in _select(database, table, wanted):
-            label = "Memset" if kind == "memset" else f"Memcpy {_COPY_KINDS.get(copy, '')}".strip()
-            columns.add(
-                start=start, end=end, name=label, kind=kind, device=_int(device), stream=_int(stream),
-                correlation=_int(number), bytes=_int(size), **launch(number, graph),
+        wanted = ("start", "end", "deviceId", "streamId", "correlationId", "bytes", "copyKind", "graphId")
+        for start, end, device, stream, number, size, copy, graph in _chunks(
+            _select(database, table, wanted)
+        ):
+            labels = [
+                "Memset" if kind == "memset" else f"Memcpy {_COPY_KINDS.get(way, '')}".strip() for way in copy
+            ]
+            found.add(
+                kind, texts.of(labels), (_stamps(start), _stamps(end)), device=_ints(device), stream=_ints(stream),
+                number=_ints(number), by_graph=[int(isinstance(value, int)) for value in graph], bytes=_ints(size),
             )  # fmt: skip
     devices: dict[int, str | None] = {}
     if "TARGET_INFO_GPU" in names:
@@ -222,64 +266,63 @@ def _read_nsys(path: Path, database: sqlite3.Connection, names: set[str]) -> Tra
             warnings.append(
                 TraceWarning("profiler_diagnostics", f"the profiler reported: {said[:400]}", len(severe))
             )
-    return columns.trace(path, "nsys", devices, warnings)
+    return found.trace(path, "nsys", devices, warnings)
 
 
 def _read_rocpd(path: Path, database: sqlite3.Connection, names: set[str]) -> Trace:
-    columns = _Columns()
-    calls: dict[int, tuple[str, int]] = {}
+    found = _Activities()
+    texts = found.texts
     if "regions" in names:
-        for number, name, start in _select(database, "regions", ("stack_id", "name", "start")):
-            if isinstance(number, int) and str(name).startswith("hip"):
-                calls[number] = (str(name), _int(start))
+        for number, name, start in _chunks(_select(database, "regions", ("stack_id", "name", "start"))):
+            labels, ids = list(map(str, name)), _ints(number)
+            calls = (ids != NO_ID) & np.array([label.startswith("hip") for label in labels], dtype=bool)
+            found.add_calls(
+                ids[calls], np.array(texts.of(labels), dtype=np.int64)[calls], _stamps(start)[calls]
+            )
     if "kernels" in names:
         wanted: Wanted = (
             "name", "start", "end", ("agent_abs_index", "agent_id"), "stream_id", "queue_id", ("stack_id", "correlation_id"),
             "grid_x", "grid_y", "grid_z", "workgroup_x", "workgroup_y", "workgroup_z",
         )  # fmt: skip
-        for name, start, end, device, stream, queue, number, *sizes in _select(database, "kernels", wanted):
-            known = all(isinstance(size, int) for size in sizes)
-            launch, launched = calls.get(_int(number), ("", NO_TIME))
-            columns.add(
-                start=start, end=end, name=str(name or "unnamed kernel"), kind="kernel", device=_int(device),
-                stream=_int(stream), queue=_int(queue), correlation=_int(number), linked=bool(launch),
-                graph="graphlaunch" in launch.lower(), launch=launch, launch_ns=launched,
-                grid="{},{},{}".format(*sizes[:3]) if known else "", block="{},{},{}".format(*sizes[3:]) if known else "",
+        for columns in _chunks(_select(database, "kernels", wanted)):
+            name, start, end, device, stream, queue, number, *sizes = columns
+            found.add(
+                "kernel", texts.of(str(text or "unnamed kernel") for text in name), (_stamps(start), _stamps(end)),
+                device=_ints(device), stream=_ints(stream), queue=_ints(queue), number=_ints(number),
+                grid=_sizes(texts, sizes[:3]), block=_sizes(texts, sizes[3:]),
             )  # fmt: skip
     if "memory_copies" in names:
         wanted = ("name", "start", "end", "dst_agent_abs_index", "src_agent_abs_index", "dst_agent_type", "stream_id",
                   "queue_id", "stack_id", "size")  # fmt: skip
-        for name, start, end, target, source, kind, stream, queue, number, size in _select(
-            database, "memory_copies", wanted
-        ):
-            launch, launched = calls.get(_int(number), ("", NO_TIME))
-            columns.add(
-                start=start, end=end, name=str(name or "memory copy"), kind="memcpy",
-                device=_int(source) if kind == "CPU" else _int(target), stream=_int(stream), queue=_int(queue),
-                correlation=_int(number), bytes=_int(size), linked=bool(launch), launch=launch, launch_ns=launched,
+        for columns in _chunks(_select(database, "memory_copies", wanted)):
+            name, start, end, target, source, kind, stream, queue, number, size = columns
+            to_host = np.array([agent == "CPU" for agent in kind], dtype=bool)
+            found.add(
+                "memcpy", texts.of(str(text or "memory copy") for text in name), (_stamps(start), _stamps(end)),
+                device=np.where(to_host, _ints(source), _ints(target)), stream=_ints(stream), queue=_ints(queue),
+                number=_ints(number), bytes=_ints(size),
             )  # fmt: skip
-    _check_dispatches(path, database, names, columns)
+    _check_dispatches(path, database, names, found)
     devices: dict[int, str | None] = {}
     agents = next((name for name in sorted(names) if name.startswith("rocpd_info_agent")), None)
     if agents is not None:
         rows = _select(database, agents, ("absolute_index", ("product_name", "name"), "type"))
         devices = {_int(number): str(name) for number, name, kind in rows if kind == "GPU" and name}
     warnings = []
-    if columns.rows and not calls:
-        warnings.append(
-            TraceWarning(
-                "no_launch_events",
-                "the database holds no HIP calls: no kernel can be linked",
-                len(columns.rows),
-            )
-        )
-    return columns.trace(path, "rocpd", devices, warnings)
+    if found.activities and not found.called:
+        text = "the database holds no HIP calls: no kernel can be linked"
+        warnings.append(TraceWarning("no_launch_events", text, found.activities))
+    return found.trace(path, "rocpd", devices, warnings)
 
 
-def _check_dispatches(path: Path, database: sqlite3.Connection, names: set[str], columns: _Columns) -> None:
+def _check_dispatches(path: Path, database: sqlite3.Connection, names: set[str], found: _Activities) -> None:
     """Count dispatches that the view ``kernels`` leaves out because a joined row is missing."""
     tables = sorted(name for name in names if re.fullmatch(r"rocpd_kernel_dispatch.*", name))
     if not tables:
+        if "rocpd_op" in names:
+            raise InputError(
+                f"{path.name}: an RPD database of rocmProfileData, which is not read; profile with rocprofv3"
+            )
         return
     if "kernels" not in names:
         raise InputError(
@@ -290,6 +333,4 @@ def _check_dispatches(path: Path, database: sqlite3.Connection, names: set[str],
     for table in ["rocpd_kernel_dispatch"] if plain else tables:
         quoted = table.replace('"', '""')
         dispatched += int(database.execute(f'SELECT COUNT(*) FROM "{quoted}"').fetchone()[0])
-    columns.dropped += max(
-        dispatched - sum(1 for row in columns.rows if row[2] == "kernel") - columns.dropped, 0
-    )
+    found.dropped += max(dispatched - found.kernels - found.dropped, 0)

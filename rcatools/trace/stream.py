@@ -13,9 +13,10 @@ from typing import cast
 from isal import igzip_lib, isal_zlib
 
 from rcatools.errors import InputError, UnsafeInputError
+from rcatools.files import readable_file
 
 GZIP_MAGIC = b"\x1f\x8b"
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 19
 _DAMAGE = cast("tuple[type[Exception], ...]", (zlib.error, igzip_lib.IsalError))
 
 
@@ -71,21 +72,21 @@ class ByteSource:
                     )
                 yield piece
 
-    def read_all(self, max_bytes: int) -> bytes:
+    def read_all(self, max_bytes: int) -> bytearray:
         """The whole content, for formats that cannot be read in blocks.
 
         Raises:
             UnsafeInputError: larger than ``max_bytes`` or than the limits.
         """
-        parts: list[bytes] = []
+        whole = bytearray()
         for block in self.blocks():
-            parts.append(block)
+            whole += block
             if self.bytes_out > max_bytes:
                 raise UnsafeInputError(
                     f"{self.path.name}: more than {max_bytes:,} bytes uncompressed in a format that is read "
                     "at once; profile a shorter window"
                 )
-        return b"".join(parts)
+        return whole
 
     def _plain(self, file: object) -> Iterator[bytes]:
         read = file.read  # type: ignore[attr-defined]
@@ -161,17 +162,13 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def existing_file(path: str | Path) -> Path:
+def existing_file(path: str | Path, wanted: str = "a trace file") -> Path:
     """The path of a readable, non-empty regular file.
 
     Raises:
-        InputError: it is missing, a folder, or empty.
+        InputError: it is missing, a folder, a pipe, or empty.
     """
-    file = Path(path)
-    if not file.exists():
-        raise InputError(f"{file} does not exist; give a trace file")
-    if not file.is_file():
-        raise InputError(f"{file} is not a file; give a trace file, not a folder")
+    file = readable_file(path, wanted)
     if file.stat().st_size == 0:
-        raise InputError(f"{file.name} is empty; record the trace again")
+        raise InputError(f"{file.name} is empty; give {wanted}")
     return file
