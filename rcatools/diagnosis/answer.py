@@ -176,17 +176,19 @@ def _foreseen(case: Case, item: HypothesisResult) -> list[str]:
     fresh = [r for r in case.recordings if r.manifest.created_utc > max(written_after)]
     old = [r.name for r in case.recordings if r.name not in seen and r not in fresh]
     lines = []
+    made = " and ".join(f"{r.name} ({r.manifest.created_utc[:16].replace('T', ' ')} UTC)" for r in fresh)
+    test = f"{made} {'was' if len(fresh) == 1 else 'were'} recorded after that: {'this is' if len(fresh) == 1 else 'these are'} the test of them"
     if seen:
+        known = f"The predictions of '{item.title}' took their present form after {' and '.join(seen)} had been seen"
         lines.append(
-            f"The predictions of '{item.title}' took their present form after {' and '.join(seen)} had been seen: "
-            f"its support describes these data, a fresh recording is the test "
+            f"{known}; {test}."
+            if fresh
+            else f"{known}: its support describes these data, a fresh recording is the test "
             f"(rcatools record {case.spec.slug} --out fresh, then rcatools report {case.spec.slug} --recording fresh)."
         )
-    if fresh:
-        made = " and ".join(f"{r.name} ({r.manifest.created_utc[:16].replace('T', ' ')} UTC)" for r in fresh)
+    elif fresh:
         lines.append(
-            f"The predictions of '{item.title}' were written before {made} {'was' if len(fresh) == 1 else 'were'} recorded, and after "
-            f"other recordings had been seen: {'it is' if len(fresh) == 1 else 'they are'} a test of them."
+            f"The predictions of '{item.title}' took their present form after other recordings had been seen; {test}."
         )
     if old:
         lines.append(
