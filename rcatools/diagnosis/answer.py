@@ -115,7 +115,8 @@ def details(
     lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            lines.append(f"{_sentence(_stands(case, item.id, observed))} ({_held(item, observed)}).")
+            held = "" if _tells_figures(case, item.id) else f" ({_held(item, observed)})"
+            lines.append(f"{_sentence(_stands(case, item.id, observed))}{held}.")
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     for item in causes:
         if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
@@ -132,6 +133,11 @@ def details(
             f"With this spread about {blocks} blocks would show a difference of {units.percent(case.margin)}."
         )
     return (*lines, *not_judged(case))
+
+
+def _tells_figures(case: Case, hypothesis: str) -> bool:
+    """Whether the hypothesis' own sentence names observations, whose figures stand in it then."""
+    return any("{" in h.stands for h in case.spec.hypotheses if h.id == hypothesis)
 
 
 def _held(item: HypothesisResult, observed: Mapping[str, Observation]) -> str:
