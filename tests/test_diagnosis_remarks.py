@@ -213,3 +213,18 @@ def test_a_difference_inside_the_margin_is_not_called_none() -> None:
     quiet = recording(draw(4, off=0.0, again=0.0, side=0.0, x=0.0))
     told = judge(Investigation(parse_investigation(REMARKS)), [quiet], margin=0.1).answer
     assert "does not change" in told
+
+
+@pytest.mark.parametrize("stands", ["b is so", "b is so ({share})"])
+def test_figures_of_what_stands_are_told_once(stands: str) -> None:
+    text = (
+        REMARKS
+        + f"""  - {{id: b, group: other, title: b, stands: "{stands}", predicts: {{share: carries}}}}
+  - {{id: c, group: other, title: c, stands: c, predicts: {{share: absent}}}}
+"""
+    )
+    given = recording(draw(3, off=0.0, again=0.0, side=0.05, x=0.05))
+    (line,) = (
+        s for s in judge(Investigation(parse_investigation(text)), [given]).details if s.startswith("B is so")
+    )
+    assert line.count("12 blocks") == 1

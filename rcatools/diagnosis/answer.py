@@ -115,8 +115,8 @@ def details(
     lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            held = "" if _tells_figures(case, item.id) else f" ({_held(item, observed)})"
-            lines.append(f"{_sentence(_stands(case, item.id, observed))}{held}.")
+            text = _sentence(_stands(case, item.id, observed))
+            lines.append(f"{text}." if has_figures(case, item.id) else f"{text} ({_held(item, observed)}).")
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     for item in causes:
         if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
@@ -135,9 +135,9 @@ def details(
     return (*lines, *not_judged(case))
 
 
-def _tells_figures(case: Case, hypothesis: str) -> bool:
-    """Whether the hypothesis' own sentence names observations, whose figures stand in it then."""
-    return any("{" in h.stands for h in case.spec.hypotheses if h.id == hypothesis)
+def has_figures(case: Case, name: str) -> bool:
+    """Whether what a hypothesis says where it stands names observations itself."""
+    return "{" in next(item.stands for item in case.spec.hypotheses if item.id == name)
 
 
 def _held(item: HypothesisResult, observed: Mapping[str, Observation]) -> str:
