@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from rcatools import __version__
 from rcatools.errors import InputError, RcaError, UnavailableError, UnknownNameError
+from rcatools.files import shown
 
 LONGEST = 1200  # characters of one message
 TRACEBACK = "RCATOOLS_TRACEBACK"
@@ -116,7 +117,7 @@ def _of_system(error: OSError) -> str:
         return f"cannot write {error.filename or 'the output'}: {why}; free space, then run it again"
     if error.filename is None:
         return f"the input cannot be read: {why}; give a regular file"
-    return f"cannot use {os.fsdecode(error.filename)}: {why}; give a path that can be used"
+    return f"cannot use {shown(os.fsdecode(error.filename))}: {why}; give a path that can be used"
 
 
 def _of_ours(error: Exception) -> str:
