@@ -417,6 +417,9 @@ def test_a_full_or_closed_output_ends_without_a_traceback(here: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "free space" in done.stderr
+    shell = ["sh", "-c", '"$@" >&-', "sh", *words]  # closed
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, env=env, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, env=env, check=False)

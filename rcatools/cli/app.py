@@ -82,9 +82,7 @@ def print_json(document: Any) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (0, 1, 2 or 3; 130 after Ctrl-C)."""
     args = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):  # names of files may hold what the terminal's encoding cannot say
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     try:
         code = _dispatch(args)
         sys.stdout.flush()
@@ -106,6 +104,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.environ.get(TRACEBACK):
             raise
         return _fail(_of_ours(error), 3)
+
+
+def _prepare_streams() -> None:
+    """Make both outputs writable: closed ones go nowhere, what an encoding cannot say is escaped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _of_system(error: OSError) -> str:
