@@ -13,6 +13,7 @@ from typing import Any
 
 from rcatools.errors import InputError, RunError
 
+LONGEST_SHOWN = 200
 SHELL_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 FREE_SPACE = "free space, then run again with --resume"
@@ -24,6 +25,12 @@ class StorageError(RunError):
 
     def __init__(self, path: Path, why: str, advice: str = FREE_SPACE) -> None:
         super().__init__(f"cannot write {path}: {why}; {advice}")
+
+
+def shown(path: str | Path) -> str:
+    """A path for a message; of a very long one the end."""
+    text = str(path)
+    return text if len(text) <= LONGEST_SHOWN else "…" + text[-LONGEST_SHOWN:]
 
 
 def readable_file(path: str | Path, wanted: str, *, piped: bool = False) -> Path:
@@ -43,10 +50,10 @@ def readable_file(path: str | Path, wanted: str, *, piped: bool = False) -> Path
     try:
         mode = file.stat().st_mode
     except FileNotFoundError:
-        raise InputError(f"{file} does not exist; give {wanted}") from None
+        raise InputError(f"{shown(file)} does not exist; give {wanted}") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot use {file}: {why}; give {wanted}") from None
+        raise InputError(f"cannot use {shown(file)}: {why}; give {wanted}") from None
     if stat.S_ISDIR(mode):
         raise InputError(f"{file} is a folder; give {wanted}")
     if not stat.S_ISREG(mode) and not (piped and str(file).startswith(SHELL_PIPES)):

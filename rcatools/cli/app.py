@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from rcatools import __version__
 from rcatools.errors import InputError, RcaError, UnavailableError, UnknownNameError
+from rcatools.files import shown
 
 LONGEST = 1200  # characters of one message
 TRACEBACK = "RCATOOLS_TRACEBACK"
@@ -81,9 +82,7 @@ def print_json(document: Any) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (0, 1, 2 or 3; 130 after Ctrl-C)."""
     args = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):  # names of files may hold what the terminal's encoding cannot say
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _prepare_streams()
     try:
         code = _dispatch(args)
         sys.stdout.flush()
@@ -107,6 +106,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(_of_ours(error), 3)
 
 
+def _prepare_streams() -> None:
+    """Make both outputs writable: closed ones go nowhere, what an encoding cannot say is escaped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _of_system(error: OSError) -> str:
     """One line for what the operating system refused."""
     why = error.strerror or str(error) or type(error).__name__
@@ -116,7 +125,7 @@ def _of_system(error: OSError) -> str:
         return f"cannot write {error.filename or 'the output'}: {why}; free space, then run it again"
     if error.filename is None:
         return f"the input cannot be read: {why}; give a regular file"
-    return f"cannot use {os.fsdecode(error.filename)}: {why}; give a path that can be used"
+    return f"cannot use {shown(os.fsdecode(error.filename))}: {why}; give a path that can be used"
 
 
 def _of_ours(error: Exception) -> str:

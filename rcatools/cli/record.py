@@ -17,10 +17,9 @@ from rcatools.errors import InputError
 
 SUMMARY = "Measure an investigation on this machine and write a recording. Judges nothing."
 EXAMPLE = "rcatools record capture-stream --out recordings/tonight --blocks 14"
-MOST_BLOCKS = 100_000  # the schedule is planned whole before the first run
 MOST = {
-    "blocks": MOST_BLOCKS,
-    "pilot": MOST_BLOCKS,
+    "blocks": 100_000,  # design.MOST_BLOCKS
+    "pilot": 100_000,
     "looks": 1000,
     "ranks": 64,
     "effect": 100,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rcatools.cli.app import new_action, print_json
-from rcatools.cli.values import whole, writable_folder
+from rcatools.cli.values import nonempty_path, whole, writable_folder
 from rcatools.errors import InputError
 from rcatools.units import duration_us, percent, significant
 
@@ -47,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--max-bytes", type=whole(1), help="most uncompressed bytes to read (default 16 GiB)"
         )
         action.add_argument(
-            "--cache", metavar="DIR", help="keep read traces here, so that reading again is instant"
+            "--cache",
+            metavar="DIR",
+            type=nonempty_path,
+            help="keep read traces here, so that reading again is instant",
         )
         if name != "health":
             action.add_argument(
@@ -127,7 +129,7 @@ def _load(path: str, args: argparse.Namespace) -> Trace:
 
     limits = Limits(max_bytes=args.max_bytes) if args.max_bytes else DEFAULT_LIMITS
     if args.cache is not None:
-        writable_folder(Path(args.cache), "--cache")
+        writable_folder(args.cache, "--cache")
     return load_trace(path, limits, args.cache)
 
 

@@ -109,6 +109,7 @@ def prepare(plan: Plan, options: Options) -> Prepared:
 
 
 def _new(plan: Plan, options: Options) -> Prepared:
+    checkouts = provenance.checkout_states(options.checkouts)
     device = probe_device(options.device) if needs_torch(plan.workload) else describe("cpu", None).as_dict()
     backend = str(device["backend"])
     arms = {arm.name: arm for arm in plan.choose(options.arms, backend)}
@@ -157,7 +158,7 @@ def _new(plan: Plan, options: Options) -> Prepared:
         "environment": {
             **environment(_torch_if_installed() if needs_torch(plan.workload) else None),
             "run_env": options.env,
-            "checkouts": provenance.checkout_states(options.checkouts),
+            "checkouts": checkouts,
         },
         "workload": describe_workload(plan.workload, config, given, device),
         "ceilings": device.pop("ceilings", {}),

@@ -27,9 +27,9 @@ def checkout_states(folders: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """
     states: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        name = folder.resolve().name
         if not folder.is_dir():
             raise InputError(f"--checkout {folder} is not a folder: give the top of a git checkout")
+        name = folder.resolve().name
         if name in states:
             raise InputError(f"two checkouts are called {name!r}: rename one")
         state = code_state(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -287,4 +288,4 @@ def _arm_files(folder: Path, suffix: str) -> dict[str, Path]:
 
 
 def _is_inside(folder: Path, file: Path) -> bool:
-    return file.resolve().is_relative_to(folder.resolve())
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))

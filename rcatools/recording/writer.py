@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from rcatools.errors import InputError, UnavailableError
+from rcatools.errors import InputError
 from rcatools.files import write_bytes, write_json
 from rcatools.recording.reader import file_sha256
 from rcatools.recording.schema import KERNEL_COLUMNS, QUIET, RUN_COLUMNS, SAMPLE_COLUMNS, SCHEMA, VERSION
@@ -46,7 +46,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         os.set_inheritable(stream.fileno(), False)
         try:
             yield
-        except (InputError, UnavailableError):  # refused before anything was made: leave nothing behind
+        except BaseException:  # refused before anything was made: leave nothing behind
             if fresh and [item.name for item in folder.iterdir()] == [".lock"]:
                 (folder / ".lock").unlink()
                 folder.rmdir()

@@ -97,6 +97,13 @@ def opened_inputs(asked: Inputs) -> tuple[Investigation, list[Recording]]:
     return declared, opened
 
 
+def check_drop(investigation: str, arms: Sequence[str]) -> None:
+    """Refuse arms that cannot be left out; errors as in :func:`opened_inputs`."""
+    from rcatools.diagnosis import load_investigation
+
+    _check_drop(load_investigation(investigation_folder(investigation)), arms)
+
+
 def load(folder: Path, key: str) -> Evidence | None:
     """Evidence kept in a folder, or None where there is none for this key."""
     try:
