@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from rcatools.errors import InputError
@@ -121,10 +122,12 @@ def kernel_work(trace: Trace, declared: Mapping[str, Work] | None = None) -> pd.
     counts = np.bincount(group, minlength=len(first))
     totals = np.zeros(len(first), dtype=np.int64)
     np.add.at(totals, group, duration)
-    kinds = kernels.iloc[first]
-    rows = []
-    for (name, device, full, op, shapes, dtypes), role, count, total in zip(
-        kinds[["name", "device", "full_name", "op", "shapes", "dtypes"]].astype(object).to_numpy(),
+    kinds = kernels[["full_name", "op", "kind"]].iloc[first]
+    sums: dict[tuple[str, int], list[Any]] = {}
+    texts = {column: _texts(kernels[column], first) for column in _TEXTS}
+    for name, full, op, shapes, dtypes, device, role, count, total in zip(
+        *texts.values(),
+        kernels["device"].to_numpy()[first].tolist(),
         np.asarray(roles(kinds), dtype=object),
         counts.tolist(),
         totals.tolist(),
@@ -132,15 +135,21 @@ def kernel_work(trace: Trace, declared: Mapping[str, Work] | None = None) -> pd.
     ):
         work = _declared(full, declared) or work_of(op, shapes, dtypes, role, full)
         if work is not None:
-            rows.append(
-                (name, device, count, total / 1000, work.bytes * count, work.flops * count, work.dtype)
-            )
-    columns = ["name", "device", "known", "known_us", "bytes", "flops", "dtype"]
-    found = pd.DataFrame(rows, columns=columns)
-    if found.empty:
-        return found
-    sums = found.groupby(["name", "device"], sort=False)[["known", "known_us", "bytes", "flops"]].sum()
-    return sums.join(found.groupby(["name", "device"], sort=False)["dtype"].first()).reset_index()
+            known = sums.setdefault((name, device), [0, 0, 0.0, 0.0, work.dtype])
+            known[0] += count
+            known[1] += total
+            known[2] += work.bytes * count
+            known[3] += work.flops * count
+    rows = [(*key, known, ns / 1000, *rest) for key, (known, ns, *rest) in sums.items()]
+    return pd.DataFrame(rows, columns=["name", "device", "known", "known_us", "bytes", "flops", "dtype"])
+
+
+_TEXTS = ("name", "full_name", "op", "shapes", "dtypes")
+
+
+def _texts(column: pd.Series[Any], rows: npt.NDArray[np.int64]) -> list[str]:
+    """Texts of some rows of a categorical column."""
+    return column.cat.categories.to_numpy()[column.cat.codes.to_numpy()[rows]].tolist()  # type: ignore[no-any-return]
 
 
 def _declared(name: str, declared: Mapping[str, Work] | None) -> Work | None:

@@ -56,7 +56,7 @@ def store(trace: Trace, path: Path) -> None:
 def load(path: Path) -> Trace | None:
     """The trace of a cache file; None when there is none or it cannot be used."""
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path, pre_buffer=False).read(use_threads=False)
         described = json.loads((table.schema.metadata or {})[_KEY])
         return _trace(table.to_pandas(), described)
     except (OSError, KeyError, ValueError, TypeError, pa.ArrowException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Union
 
 import msgspec
@@ -45,6 +45,42 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+class CallArgs(msgspec.Struct, gc=False):
+    """What is read of a runtime or driver call's arguments."""
+
+    correlation: Any = None
+
+
+class Call(msgspec.Struct, gc=False):
+    """A runtime or driver call: an event with fewer fields, because there are many of them."""
+
+    cat: ClassVar[str]
+    ph: str = ""
+    name: str = ""
+    ts: msgspec.Raw = _NOTHING
+    args: CallArgs | None = None
+
+
+class OperationArgs(msgspec.Struct, gc=False):
+    """What is read of an operation's arguments."""
+
+    external_id: Any = msgspec.field(name="External id", default=None)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
+    older_dims: msgspec.Raw = msgspec.field(name="Input dims", default=_NOTHING)
+
+
+class Operation(msgspec.Struct, gc=False):
+    """A framework operation: an event with fewer fields, because there are many of them."""
+
+    cat: ClassVar[str]
+    ph: str = ""
+    name: str = ""
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
+    args: OperationArgs | None = None
+
+
 class AnyEvent(Event, gc=False):
     """An event whose category is part of the record."""
 
@@ -58,6 +94,8 @@ class UnreadEvent(msgspec.Struct, gc=False):
     name: str = ""
 
 
+Wanted = Mapping[str, type[Event] | type[Call] | type[Operation]]
+"""Categories, lower case, and the record that their events become."""
 _EVENTS = msgspec.json.Decoder(list[AnyEvent])
 # Spellings that profilers write; those that a file has besides are learnt from it.
 _CATEGORIES = (
@@ -70,13 +108,13 @@ _MOST_REFUSALS = 4
 
 
 class EventDecoder:
-    """Decodes lists of events, those of wanted categories whole and of the others little more than the number.
+    """Decodes lists of events, those of wanted categories as the records given and of the others little more than the number.
 
     A list with a category that is not known yet, or an event without one, takes the slower way of decoding
     all its events whole; a file of which many lists do stays on that way.
     """
 
-    def __init__(self, wanted: frozenset[str] | None) -> None:
+    def __init__(self, wanted: Wanted | None) -> None:
         self._wanted = wanted
         self._known = set(_CATEGORIES)
         self._refusals = 0
@@ -98,13 +136,13 @@ class EventDecoder:
         return events
 
 
-def _typed_decoder(wanted: frozenset[str], known: Iterable[str]) -> msgspec.json.Decoder[list[Event]]:
+def _typed_decoder(wanted: Wanted, known: Iterable[str]) -> msgspec.json.Decoder[list[Event]]:
     """A decoder of lists of events that tells their class by their category."""
     classes = [
         msgspec.defstruct(
             "Tagged",
             [],
-            bases=(Event if category.lower() in wanted else UnreadEvent,),
+            bases=(wanted.get(category.lower(), UnreadEvent),),
             namespace={"cat": category},
             tag_field="cat",
             tag=category,

@@ -24,6 +24,7 @@ from rcatools.trace.event_records import (
     AnyEvent,
     Event,
     EventDecoder,
+    Wanted,
     folded_events,
     has_surrogates,
     lax_event,
@@ -48,7 +49,8 @@ class EventStream:
     """Events of one file, and after reading what was around and wrong with them.
 
     Attributes:
-        wanted: the categories to read, lower case; None reads all. Of other events only ``cat`` is sure to be there.
+        wanted: the categories to read and the record each becomes; None reads all as whole events. An event has the
+            fields of its record; of events of other categories only ``cat`` is sure to be there.
         fold_case: take keys in any case, which is slower.
         header: the document's other keys (``deviceProperties``, versions, ...), as far as readable.
         dropped: events that could not be read, ``dropped_bytes`` their size.
@@ -58,7 +60,7 @@ class EventStream:
     """
 
     source: ByteSource
-    wanted: frozenset[str] | None = None
+    wanted: Wanted | None = None
     fold_case: bool = False
     header: dict[str, Any] = field(default_factory=dict)
     dropped: int = 0

@@ -320,10 +320,11 @@ def _starts_before_launch(trace: Trace) -> Finding | None:
 
 def _out_of_order(trace: Trace) -> Finding | None:
     """Kernels of one lane that start in another order than they were launched in."""
-    table = trace.kernels[trace.kernels["launch_ns"] != NO_TIME]
-    lane = lanes(table)
-    order = np.lexsort((table["start_ns"], table["launch_ns"], lane))
-    start, lane = table["start_ns"].to_numpy()[order], lane[order]
+    launch, starts = trace.kernels["launch_ns"].to_numpy(), trace.kernels["start_ns"].to_numpy()
+    linked = launch != NO_TIME
+    lane, starts = lanes(trace.kernels)[linked], starts[linked]
+    order = np.lexsort((starts, launch[linked], lane))
+    start, lane = starts[order], lane[order]
     back = (start[1:] < start[:-1]) & (lane[1:] == lane[:-1])
     if not back.any():
         return None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rcatools.trace.columns import Codes, Ints, Table, last_rows, whole_number, whole_numbers
-from rcatools.trace.event_records import AnyEvent, Args, Event
+from rcatools.trace.event_records import AnyEvent, Args, Call, Event, Operation, Wanted
 from rcatools.trace.model import KINDS, NO_ID, NO_TIME, usable_stamp
 
 GPU_CATEGORIES = {
@@ -30,8 +30,14 @@ _SORTS = {
     **dict.fromkeys(OPERATION_CATEGORIES, "operation"),
     "user_annotation": "annotation",
 }
-READ_CATEGORIES = frozenset(_SORTS)
-"""Categories, lower case, that hold something of use."""
+_RECORDS: dict[str, type[Event] | type[Call] | type[Operation]] = {
+    "gpu": Event,
+    "annotation": Event,
+    "launch": Call,
+    "operation": Operation,
+}
+READ_CATEGORIES: Wanted = {category: _RECORDS[sort] for category, sort in _SORTS.items()}
+"""Categories, lower case, that hold something of use, and the records to read them as."""
 STEP_NAME = re.compile(
     r"^(ProfilerStep#\d+|(?:.*\b)?(?:step|iter(?:ation)?)[\s_#:\[]*.*\d.*)$", re.IGNORECASE
 )

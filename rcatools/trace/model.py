@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,11 @@ class Trace:
     warnings: Sequence[TraceWarning] = ()
 
     def only_kernels(self) -> pd.DataFrame:
-        """The rows that are kernels, without copies and sets."""
+        """The rows that are kernels, without copies and sets; picked once, so not to be written to."""
+        return self._only_kernels
+
+    @cached_property
+    def _only_kernels(self) -> pd.DataFrame:
         return self.kernels[self.kernels["kind"] == "kernel"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -14,13 +15,16 @@ import pandas as pd
 OTHER = "other"
 
 
+_WORD_BEGINS = "(^|[^a-z])"
+
+
 @dataclass(frozen=True)
 class Rule:
-    """One line of ``roles.toml``; a rule without patterns of a sort matches nothing by that sort."""
+    """One line of ``roles.toml``: what is searched in names, and in operations."""
 
     role: str
-    name: re.Pattern[str] | None
-    op: re.Pattern[str] | None
+    name: tuple[re.Pattern[str], ...]
+    op: tuple[re.Pattern[str], ...]
 
 
 @cache
@@ -28,13 +32,27 @@ def rules() -> tuple[Rule, ...]:
     """The rules of ``roles.toml`` in order."""
     text = resources.files("rcatools.trace").joinpath("roles.toml").read_text(encoding="utf-8")
 
-    def joined(patterns: list[str] | None) -> re.Pattern[str] | None:
-        return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
-
     return tuple(
-        Rule(entry["role"], joined(entry.get("name")), joined(entry.get("op")))
+        Rule(entry["role"], _joined(entry.get("name", ())), _joined(entry.get("op", ())))
         for entry in tomllib.loads(text)["rule"]
     )
+
+
+def _joined(patterns: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Patterns as few expressions: one of those that begin with a letter, which are searched fast, and one of the rest."""
+    fast: list[str] = []
+    rest: list[str] = []
+    for pattern in patterns:
+        word = pattern.removeprefix(_WORD_BEGINS)
+        begins_with_letter = re.match(r"[a-z_](?![?*{])", word) is not None
+        if begins_with_letter and word != pattern:  # the same, told after the first letter
+            word = f"{word[0]}(?<![a-z]{word[0]}){word[1:]}"
+        (fast if begins_with_letter else rest).append(word if begins_with_letter else pattern)
+    return tuple(re.compile("|".join(f"(?:{one})" for one in group)) for group in (fast, rest) if group)
+
+
+def _found(expressions: tuple[re.Pattern[str], ...], text: str) -> bool:
+    return any(expression.search(text) for expression in expressions)
 
 
 @cache
@@ -47,12 +65,12 @@ def role_of(name: str, op: str = "") -> tuple[str, str]:
     """
     lowered = name.lower()
     for rule in rules():
-        if rule.name is not None and rule.name.search(lowered):
+        if _found(rule.name, lowered):
             return rule.role, "name"
     if op:
         operation = op.lower()
         for rule in rules():
-            if rule.op is not None and rule.op.search(operation):
+            if _found(rule.op, operation):
                 return rule.role, "op"
     return OTHER, "none"
 

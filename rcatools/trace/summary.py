@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from rcatools.trace.bounds import Ceilings, bound_of, kernel_work
 from rcatools.trace.health import Health, health
-from rcatools.trace.intervals import extent, union_length
-from rcatools.trace.model import Trace, TraceWarning
+from rcatools.trace.intervals import Ints, extent, union_length
+from rcatools.trace.model import Trace, TraceWarning, distinct_rows
 from rcatools.trace.records import records
 from rcatools.trace.roles import role_of
 from rcatools.trace.work import Work
@@ -169,22 +171,25 @@ def kernel_table(
     ``flops_per_s`` are their achieved rates (None when unknown).
     """
     kernels = trace.only_kernels()
-    groups = kernels.groupby(["name", "device"], observed=True, sort=False)["dur_ns"]
-    frame = groups.agg(["count", "sum", "mean", "median", "min", "max"]).reset_index()
-    frame["p95"] = groups.quantile(0.95).to_numpy() if len(frame) else []
-    total = max(int(kernels["dur_ns"].sum()), 1)
+    duration = kernels["dur_ns"].to_numpy()
+    group, rows = distinct_rows(kernels, ("name", "device"))
+    ordered = duration[np.lexsort((duration, group))]
+    count = np.bincount(group, minlength=len(rows))
+    begin = np.cumsum(count) - count
+    sums = np.add.reduceat(ordered, begin) if len(rows) else np.zeros(0, dtype=np.int64)
+    total = max(int(duration.sum()), 1)
     out = pd.DataFrame(
         {
-            "name": frame["name"].astype(object),
-            "device": frame["device"].astype("int64"),
-            "count": frame["count"].astype("int64"),
-            "total_us": frame["sum"] / 1000,
-            "mean_us": frame["mean"] / 1000,
-            "median_us": frame["median"] / 1000,
-            "p95_us": frame["p95"] / 1000,
-            "min_us": frame["min"] / 1000,
-            "max_us": frame["max"] / 1000,
-            "share": frame["sum"] / total,
+            "name": kernels["name"].iloc[rows].astype(object).to_numpy(),
+            "device": kernels["device"].to_numpy()[rows],
+            "count": count,
+            "total_us": sums / 1000,
+            "mean_us": sums / count / 1000,
+            "median_us": _quantile(ordered, begin, count, 0.5) / 1000,
+            "p95_us": _quantile(ordered, begin, count, 0.95) / 1000,
+            "min_us": ordered[begin] / 1000,
+            "max_us": ordered[begin + count - 1] / 1000,
+            "share": sums / total,
         }
     )
     first = kernels.drop_duplicates(["name"])
@@ -195,6 +200,15 @@ def kernel_table(
     out["role"] = [named[name] for name in out["name"]]
     out = _with_bounds(out, kernel_work(trace, declared), ceilings)
     return out.sort_values(["total_us", "name"], ascending=[False, True], ignore_index=True)
+
+
+def _quantile(ordered: Ints, begin: Ints, count: Ints, q: float) -> npt.NDArray[np.float64]:
+    """A quantile of each group of ``ordered``, which holds the groups one after another, each in order; interpolated."""
+    place = q * (count - 1)
+    low = np.floor(place).astype(np.int64)
+    high = np.minimum(low + 1, count - 1)
+    lower, upper = ordered[begin + low], ordered[begin + high]
+    return np.asarray(lower + (upper - lower) * (place - low), dtype=np.float64)
 
 
 def _with_bounds(table: pd.DataFrame, work: pd.DataFrame, ceilings: Ceilings | None) -> pd.DataFrame:
