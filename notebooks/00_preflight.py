@@ -28,7 +28,7 @@ drop_arms: list = []  # arms to leave out of every judgement
 out: str = ""  # report folder for the result file and shared evidence; empty: nothing is written
 
 # %%
-from rcatools.report import figures, present, provenance, sections, session
+from rcatools.report import figures, present, provenance, section_tables, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -79,7 +79,7 @@ case.show(provenance.checks(case.document))
 # They are listed and counted, never replaced in silence.
 
 # %%
-case.show(sections.failed_runs_table(case.measured))
+case.show(section_tables.failed_runs_table(case.measured))
 
 # %% [markdown]
 # ## Answer

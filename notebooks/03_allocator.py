@@ -5,6 +5,8 @@
 #     text_representation:
 #       extension: .py
 #       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
 #   kernelspec:
 #     display_name: Python 3
 #     language: python
@@ -28,7 +30,7 @@ arms: list = []  # arms to show; empty: the suspect, the fixes, the baseline and
 top: int = 60  # rows of the tables
 
 # %%
-from rcatools.report import figures, present, sections, session
+from rcatools.report import figures, present, section_tables, session
 
 case = session.open_case(investigation, recordings, margin=margin, drop_arms=drop_arms, out=out)
 
@@ -42,7 +44,7 @@ case.show(
     figures.allocator(
         case.measured,
         case.recording,
-        arms or sections.overview_arms(case.document, case.measured, case.facts),
+        arms or section_tables.overview_arms(case.document, case.measured, case.facts),
     )
 )
 
@@ -52,7 +54,7 @@ case.show(
 # Reserved = live + awaiting free + stranded + releasable, to the byte, for every arm and stream.
 
 # %%
-case.show(sections.ledger_table(case.measured, arms).head(top))
+case.show(section_tables.ledger_table(case.measured, arms).head(top))
 
 # %% [markdown]
 # ## Who holds the blocks
@@ -60,7 +62,7 @@ case.show(sections.ledger_table(case.measured, arms).head(top))
 # Live blocks of 1 MiB or more, and how their holder is known: by call stack, by size, by pool or by an intervention.
 
 # %%
-case.show(sections.pins_table(case.measured, arms or [case.suspect]).head(top))
+case.show(section_tables.pins_table(case.measured, arms or [case.suspect]).head(top))
 
 # %% [markdown]
 # ## What the chain says about memory

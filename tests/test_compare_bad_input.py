@@ -16,7 +16,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "header without line end": ("arm,value", "no rows"),
     "one arm": ("arm,value\n" + GOOD_A, "second"),
     "baseline absent": ("arm,value\nc,1\nb,2\n", "unknown baseline arm 'a'"),
-    "no arm column": ("value\n1\n2\n", "unknown baseline arm 'a'"),
+    "no arm column": ("value\n1\n2\n", "no column names the arms or is called 'a'"),
     "text among numbers": ("arm,value\na,fast\n" + GOOD_A + GOOD_B, "'fast' in data row 1"),
     "formula": ("arm,value\na,=1+1\n" + GOOD_A + GOOD_B, "not a number"),
     "mixed units": ("arm,value\na,900 us\na,1 ms\nb,1 ms\n", "mixes units: ms (2 rows), us (1 rows)"),

@@ -18,7 +18,7 @@ from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe
 from rcatools.diagnosis.checks_fit import fit_per_block
 from rcatools.diagnosis.checks_kernels import trace_terms
-from rcatools.diagnosis.checks_time import best_cut
+from rcatools.diagnosis.checks_trend import best_cut
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.diagnosis.parts import Outcome
 from rcatools.diagnosis.steps import StepFigures, step_figures

@@ -95,14 +95,17 @@ def test_a_contradicted_cause_makes_no_remarks() -> None:
     ("created", "said"),
     [
         ("2026-01-02T00:00:00+00:00", "took their present form after r had been seen"),
-        ("2026-02-01T00:00:00+00:00", "were written before r (2026-02-01 00:00 UTC) was recorded"),
+        (
+            "2026-02-01T00:00:00+00:00",
+            "r (2026-02-01 00:00 UTC) was recorded after that: this is the test of them",
+        ),
         ("2026-01-01T00:00:00+00:00", "r is older than the predictions"),
     ],
 )
 def test_a_recording_tests_the_predictions_only_if_it_was_made_after_them(created: str, said: str) -> None:
     (line,) = (text for text in judged(0.0, created).details if "predictions of 'a thing'" in text)
     assert said in line
-    assert ("a test of them" in line) is ("before r" in line)
+    assert ("the test of them" in line) is ("after that" in said)
 
 
 @pytest.mark.parametrize(
@@ -198,3 +201,30 @@ def test_the_share_of_the_ceiling_is_bytes_or_flops_over_time_and_rate() -> None
     assert product.ceiling == pytest.approx(5e9 / (product.base_us * 1e-6) / 4e14)
     assert rows["rms_norm"].ceiling is None
     assert gather.share == pytest.approx(gather.base_us * 40 / worlds.STEP_US, rel=0.05)
+
+
+def test_a_difference_inside_the_margin_is_not_called_none() -> None:
+    given = recording(draw(3, off=0.0, again=0.0, side=0.05, x=0.0))
+    found = judge(Investigation(parse_investigation(REMARKS)), [given], margin=0.1)
+    assert found.effect is not None
+    assert found.effect.verdict == "equivalent"
+    assert "does not change" not in found.answer
+    assert "changes by less than the margin of 10.0 %" in found.answer
+    quiet = recording(draw(4, off=0.0, again=0.0, side=0.0, x=0.0))
+    told = judge(Investigation(parse_investigation(REMARKS)), [quiet], margin=0.1).answer
+    assert "does not change" in told
+
+
+@pytest.mark.parametrize("stands", ["b is so", "b is so ({share})"])
+def test_figures_of_what_stands_are_told_once(stands: str) -> None:
+    text = (
+        REMARKS
+        + f"""  - {{id: b, group: other, title: b, stands: "{stands}", predicts: {{share: carries}}}}
+  - {{id: c, group: other, title: c, stands: c, predicts: {{share: absent}}}}
+"""
+    )
+    given = recording(draw(3, off=0.0, again=0.0, side=0.05, x=0.05))
+    (line,) = (
+        s for s in judge(Investigation(parse_investigation(text)), [given]).details if s.startswith("B is so")
+    )
+    assert line.count("12 blocks") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,10 @@ import pytest
 import synthetic_worlds as worlds
 
 from rcatools.diagnosis import judge, judge_causes, load_investigation
+from rcatools.diagnosis.alike import ADDED_LATER, unlike
 from rcatools.diagnosis.records import Diagnosis, Mechanism, Status
 from rcatools.recording import Recording
+from rcatools.workload.config import DecodeConfig
 
 INVESTIGATION = load_investigation(
     Path(__file__).resolve().parents[1] / "data" / "investigations" / "capture-stream"
@@ -192,6 +194,17 @@ def test_other_devices_are_listed_and_not_mixed_in(written: Recording, diagnosis
     assert [item["used"] for item in both.environment["recordings"]] == [True, False]
     assert any("another device" in text for text in both.warnings)
     assert "A CPU" in judge(INVESTIGATION, [other, written]).answer
+
+
+def test_a_parameter_that_an_older_recording_does_not_tell_had_its_default(written: Recording) -> None:
+    def with_parameters(**values: object) -> Recording:
+        workload = {**written.manifest.workload, "name": "decode", "parameters": values}
+        return replace(written, manifest=replace(written.manifest, workload=workload))
+
+    assert unlike(with_parameters(batch=1), with_parameters(batch=1, cache="hot")) == ""
+    assert asdict(DecodeConfig()) == asdict(DecodeConfig()) | ADDED_LATER["decode"]
+    assert "cache hot against cold" in unlike(with_parameters(), with_parameters(cache="cold"))
+    assert "batch 1 against 2" in unlike(with_parameters(batch=1), with_parameters(batch=2))
 
 
 def test_a_second_recording_of_the_device_adds_its_arms(written: Recording) -> None:

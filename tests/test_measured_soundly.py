@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def test_a_difference_of_clocks_is_gone_in_cycles(clocks: dict[str, float] | Non
 def test_the_effect_on_the_h200_is_confirmed_in_cycles() -> None:
     found = rows(open_recording(H200))
     assert found["in clock cycles", ""]["verdict"] == "confirmed"
-    assert found["warm-up", ""]["text"].startswith("96 of 96 runs settled")
+    assert re.match(r"(\d+) of \1 runs settled", found["warm-up", ""]["text"])
     assert found["clocks", ""]["verdict"] == "quiet"
 
 

@@ -315,7 +315,7 @@ def test_two_trace_files_are_compared_in_the_notebook(recording: Path, tmp_path:
         (["report", "capture-stream", "--recording", "/absent/recording"], "no recording at"),
         (["report", "capture-stream", "--live", "--recording", "x"], "exclude each other"),
         (["report", "capture-stream", "--blocks", "3"], "need --live"),
-        (["report", "capture-stream", "--workers", "0"], "above 0"),
+        (["report", "capture-stream", "--workers", "0"], "from 1 to 4096"),
         (["findings", "/absent/report"], "no report folder"),
     ],
 )

@@ -211,7 +211,7 @@ def test_a_question_is_followed_by_what_it_needs() -> None:
 def test_variants_are_back_at_the_baseline_only_where_something_was_slower() -> None:
     document = sample_document()
     line = next(x for x in findings.render(document).splitlines() if x.startswith("- **Fix variants:**"))
-    assert "back at the baseline: current (" in line
+    assert "back at the baseline within the margin: current (" in line
     assert "still slower: side_gc (" in line
     for item in document["fixes"]:
         item["verdict"] = "slower"

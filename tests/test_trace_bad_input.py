@@ -275,7 +275,7 @@ def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, content: bytes,
 def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_trace(tmp_path / "none.json")
-    with pytest.raises(InputError, match="not a file"):
+    with pytest.raises(InputError, match="is a folder"):
         load_trace(tmp_path)
 
 

@@ -265,7 +265,7 @@ def trend(
     """
     names = [name.strip() for name in commits if name.strip()]
     if len(names) < 2 or len(set(names)) != len(names):
-        raise InputError("a bisect needs at least two commits, oldest first, each once")
+        raise InputError("a bisect needs at least two commits, oldest first, each once; correct the list")
     frame = current(tables)
     if investigation:
         if investigation not in set(frame["investigation"]):

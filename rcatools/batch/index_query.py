@@ -43,17 +43,25 @@ def query(store: Path, sql: str, limit: int = 100_000) -> tuple[list[str], list[
     number = generation(store)
     if not number:
         raise InputError(f"no index at {store}: run 'rcatools index FOLDER' first")
+    if not sql.strip():
+        raise InputError(f"the query is empty: ask one of the tables {', '.join(TABLES)}")
     connection = duckdb.connect(":memory:")
     try:
         for name in TABLES:
             file = store / f"gen-{number}" / f"{name}.parquet"
+            if not file.is_file():
+                raise InputError(f"the index at {store} lacks {file.name}: run 'rcatools index FOLDER' again")
             connection.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet(?)", [str(file)])
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         cursor = connection.execute(sql)
-        names = [column[0] for column in cursor.description or ()]
-        return names, cursor.fetchmany(limit)
+        if cursor is None or not cursor.description:
+            raise InputError(f"the query asks for nothing: SELECT from the tables {', '.join(TABLES)}")
+        return [column[0] for column in cursor.description], cursor.fetchmany(limit)
     except duckdb.Error as error:
-        raise InputError(f"the query cannot be answered: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines()[0]
+        raise InputError(
+            f"the query cannot be answered ({why}): correct it; the tables are {', '.join(TABLES)}"
+        ) from None
     finally:
         connection.close()

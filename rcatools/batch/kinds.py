@@ -10,6 +10,7 @@ from typing import Any
 
 from rcatools.batch.parameters import Parameter, check_values, distribute, read_parameters
 from rcatools.errors import InputError, UnknownNameError
+from rcatools.experiment.design import MOST_BLOCKS
 from rcatools.recording.reader import file_sha256
 
 DEFAULT_KIND = "report"
@@ -57,6 +58,9 @@ def _absolute(value: Any, folder: Path) -> Any:
     return str(inside.resolve()) if inside.exists() else value
 
 
+MOST = {"blocks": MOST_BLOCKS}
+
+
 @lru_cache(maxsize=4096)
 def _hash(path: str, size: int, changed_ns: int) -> str:
     return file_sha256(Path(path))
@@ -73,8 +77,8 @@ def content_hash(path: Path) -> str:
 def _positive(parameters: Values, *names: str) -> None:
     for name in names:
         value = parameters.get(name)
-        if value is not None and value <= 0:
-            raise InputError(f"{name} must be above 0, got {value}")
+        if value is not None and not 0 < value <= MOST.get(name, 10**9):
+            raise InputError(f"{name} must be above 0 and at most {MOST.get(name, 10**9):g}, got {value}")
 
 
 # --- report -------------------------------------------------------------------------------------------
@@ -82,16 +86,17 @@ def _positive(parameters: Values, *names: str) -> None:
 
 def _check_report(parameters: Values, settings: Values) -> dict[str, Any]:
     from rcatools.batch.pipeline import NOTEBOOKS, RESERVED, notebook_path
+    from rcatools.report.evidence import check_drop
     from rcatools.report.inputs import inputs
 
     for name in settings:
         if name in RESERVED:
-            raise InputError(f"parameter 'p.{name}' is set by the row itself")
+            raise InputError(f"parameter 'p.{name}' is set by the row itself: remove that column")
     _positive(parameters, "blocks", "budget_s")
     if parameters["live"] and parameters["recordings"]:
-        raise InputError("'live' and 'recordings' exclude each other")
+        raise InputError("'live' and 'recordings' exclude each other: leave one empty")
     if not parameters["live"] and (parameters["arms"] or parameters["blocks"] or parameters["budget_s"]):
-        raise InputError("'arms', 'blocks' and 'budget_s' need 'live'")
+        raise InputError("'arms', 'blocks' and 'budget_s' need 'live': set it to true, or leave them empty")
     if parameters["live"]:
         _check_arms(parameters["investigation"], parameters["arms"])
     books = [read_parameters(notebook_path(name)) for name in NOTEBOOKS]
@@ -105,6 +110,8 @@ def _check_report(parameters: Values, settings: Values) -> dict[str, Any]:
             checked.get("margin") or None,
             tuple(checked.get("drop_arms") or ()),
         )
+    if checked.get("drop_arms"):
+        check_drop(parameters["investigation"], tuple(checked["drop_arms"]))
     return checked
 
 
@@ -126,6 +133,8 @@ def _report_inputs(parameters: Values) -> dict[str, str]:
 
 
 def _check_record(parameters: Values, settings: Values) -> dict[str, Any]:
+    from rcatools.experiment.arms import load_plan
+    from rcatools.experiment.workloads import check_parameters, needs_torch
     from rcatools.workload.config import preset
 
     _positive(parameters, "blocks", "budget_s", "run_timeout_s")
@@ -135,6 +144,11 @@ def _check_record(parameters: Values, settings: Values) -> dict[str, Any]:
     if share is not None and not 0 <= share <= 1:
         raise InputError(f"spawn_share must be between 0 and 1, got {share:g}")
     _check_arms(parameters["investigation"], [*parameters["arms"], *parameters["inspect"]])
+    workload = load_plan(parameters["investigation"]).workload
+    needs_torch(workload)  # refuses what no recording is made of
+    if workload != "decode":
+        check_parameters(workload, dict(settings))
+        return dict(settings)
     config = preset("cpu").with_parameters(dict(settings)).as_dict()
     return {name: config[name] for name in settings}
 
@@ -164,7 +178,7 @@ def _investigation_files(name: str) -> dict[str, str]:
 
 def _check_compare(parameters: Values, settings: Values) -> dict[str, Any]:
     if settings:
-        raise InputError("a compare row takes no 'p.' column")
+        raise InputError("a compare row takes no 'p.' column: leave it empty")
     for name in ("margin", "confidence"):
         if not 0 < parameters[name] < 1:
             raise InputError(f"{name} must be between 0 and 1, got {parameters[name]:g}")

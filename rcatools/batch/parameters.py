@@ -180,7 +180,7 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
         if not sign or not name.strip().isidentifier():
             raise InputError(f"parameter {text!r} is not of the form name=value")
         if name.strip() in values:
-            raise InputError(f"parameter {name.strip()!r} is given twice")
+            raise InputError(f"parameter {name.strip()!r} is given twice: give it once")
         values[name.strip()] = value
     return values
 

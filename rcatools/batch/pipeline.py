@@ -10,7 +10,7 @@ import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,9 @@ from rcatools.batch.parameters import distribute, read_parameters
 from rcatools.batch.status import Status
 from rcatools.errors import InputError, RunError, UnknownNameError
 from rcatools.files import write_bytes, write_json
-from rcatools.recording.reader import open_recording
 from rcatools.report import live
 from rcatools.report.inputs import Inputs, inputs
-from rcatools.report.locate import checkout, investigation_folder, names_declared
+from rcatools.report.locate import checkout, investigation_folder, names_declared, recording_folder
 from rcatools.report.questions import GENERAL, QUESTIONS
 
 if TYPE_CHECKING:
@@ -84,13 +83,18 @@ class _Plan:
     books: Mapping[str, Path]
     values: Mapping[str, Mapping[str, Any]]
 
+    @property
+    def together(self) -> dict[str, Any]:
+        """The values that were given, of all notebooks."""
+        return {name: value for book in self.values.values() for name, value in book.items()}
+
     def asked(self, recordings: Sequence[str]) -> Inputs:
-        together = {name: value for book in self.values.values() for name, value in book.items()}
+        """What is judged, from these recordings."""
         return inputs(
             self.options.investigation,
             recordings,
-            margin=together.get("margin") or None,
-            drop_arms=tuple(together.get("drop_arms") or ()),
+            margin=self.together.get("margin") or None,
+            drop_arms=tuple(self.together.get("drop_arms") or ()),
         )
 
 
@@ -118,15 +122,37 @@ def _check(options: ReportOptions) -> _Plan:
         raise InputError("--live and --recording exclude each other: give one of them")
     for name in options.parameters:
         if name in RESERVED:
-            raise InputError(f"parameter {name!r} is set by {RESERVED[name]}")
+            raise InputError(f"parameter {name!r} is set by {RESERVED[name]}: use that")
     investigation_folder(options.investigation)
     books = notebooks_of(options.investigation)
     by_file = distribute([read_parameters(path) for path in books.values()], options.parameters)
     plan = _Plan(options, books, {name: by_file[path.name] for name, path in books.items()})
-    if not options.live:
-        for recording in plan.asked(options.recordings).recordings:
-            open_recording(recording)
+    _check_inputs(plan)
     return plan
+
+
+def _check_inputs(plan: _Plan) -> None:
+    """Refuse what judging or a notebook would refuse later, before a folder is made."""
+    from rcatools.report.evidence import opened_inputs
+
+    options, together = plan.options, plan.together
+    asked = Inputs(options.investigation, ()) if options.live else plan.asked(options.recordings)
+    declared, _ = opened_inputs(replace(asked, drop_arms=tuple(together.get("drop_arms") or ())))
+    for arm in together.get("arms") or ():
+        if arm not in declared.spec.arms:
+            raise UnknownNameError("arm to show", str(arm), declared.spec.arms)
+    if together.get("top", 1) < 1:
+        raise InputError(f"parameter 'top' must be 1 or more, got {together['top']}")
+    if together.get("product"):
+        recording_folder(str(together["product"]))
+    if together.get("table"):
+        from rcatools.report.compare_items import judge_table
+
+        judge_table(
+            str(together["table"]),
+            str(together.get("table_baseline") or ""),
+            float(together.get("margin") or 0),
+        )
 
 
 def notebooks_of(investigation: str) -> dict[str, Path]:
@@ -206,6 +232,8 @@ def _measure_all(options: ReportOptions, folder: Path, say: Say) -> Path:
         limit_s=None,
         quiet=False,
     )
+    if run.folder is None and run.code == 2:
+        raise InputError(f"{run.reason}: nothing was measured; correct what the line above says")
     if run.folder is None:
         raise RunError(f"{run.reason}; see {target} and run 'rcatools doctor'")
     return run.folder

@@ -148,13 +148,17 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     known = {*_COMMON, *(name for kind in KINDS.values() for name in kind.declared)}
     for name in header:
         if header.count(name) > 1:
-            raise InputError(f"{path.name} has the column {name!r} twice")
+            raise InputError(f"{path.name} has the column {name!r} twice: keep one")
         prefix, _, rest = name.partition(".")
         if f"{prefix}." in PREFIXES:
             if not (_LABEL if prefix == "label" else _VARIABLE).fullmatch(rest):
-                raise InputError(f"column {name!r} of {path.name} does not end in a name")
+                raise InputError(
+                    f"column {name!r} of {path.name} does not end in a name: write one behind the point"
+                )
             if prefix == "env" and rest in _OURS:
-                raise InputError(f"column {name!r} of {path.name}: {rest} is set by the runner")
+                raise InputError(
+                    f"column {name!r} of {path.name}: {rest} is set by the runner: remove the column"
+                )
         elif name not in known:
             raise UnknownNameError(f"column of {path.name}", name, {*known, *PREFIXES})
 
@@ -175,7 +179,7 @@ def _row(number: int, record: Mapping[str, str], folder: Path) -> Row:
             raise InputError(f"a {kind.name} row measures nothing: leave 'device' empty")
         raise UnknownNameError("device", device, DEVICES)
     if "accelerator" in record and (not measures or device == "cpu"):
-        raise InputError("'accelerator' is for rows that measure on a GPU")
+        raise InputError("'accelerator' is for rows that measure on a GPU: leave it empty")
     timeout = convert(
         Parameter("timeout_s", "float", "any", False, None, ""), record.get("timeout_s", DEFAULT_TIMEOUT_S)
     )
@@ -207,7 +211,7 @@ def _typed(kind: Kind, record: Mapping[str, str]) -> dict[str, Any]:
         if name in record:
             values[name] = convert(parameter, record[name])
         elif name in kind.required:
-            raise InputError(f"a {kind.name} row needs {name!r}")
+            raise InputError(f"a {kind.name} row needs {name!r}: fill it in")
         else:
             values[name] = parameter.default
     return values

@@ -71,7 +71,7 @@ class Slots:
             raise InputError(f"at least one CPU slot is needed, got {cpus}")
         masks = [(card.backend, card.mask) for card in cards]
         if len(set(masks)) != len(masks):
-            raise InputError("a card is listed twice: each may hold one row at a time")
+            raise InputError("a card is listed twice: list it once, each may hold one row at a time")
         self.cards, self.cpus = tuple(cards), cpus
         self._free = list(cards)
         self._shared = 0

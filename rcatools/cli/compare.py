@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rcatools.cli.app import print_json
-from rcatools.errors import InputError
+from rcatools.cli.values import new_file, nonempty_path, share
 
 if TYPE_CHECKING:
     from rcatools.report.compare_run import Judged
@@ -46,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lower-is-better", action="store_true", help="values are times, whatever their name says"
     )
     parser.add_argument(
-        "--margin", type=_share, default=0.02, help="change that does not matter (default 0.02 = 2 %%)"
+        "--margin", type=share, default=0.02, help="change that does not matter (default 0.02 = 2 %%)"
     )
     parser.add_argument(
-        "--confidence", type=_share, default=0.95, help="level of the intervals (default 0.95)"
+        "--confidence", type=share, default=0.95, help="level of the intervals (default 0.95)"
     )
     parser.add_argument(
         "--fail-on",
@@ -96,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TABLE",
-        type=Path,
+        type=nonempty_path,
         help="runs of one build; two tables, or two arms in one, are compared with each other",
     )
     output = parser.add_argument_group("output")
@@ -104,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print one JSON document")
     form.add_argument("--markdown", action="store_true", help="print Markdown for an issue")
     output.add_argument(
-        "--figure", metavar="FILE.svg", type=Path, help="also write the dot-and-interval figure"
+        "--figure", metavar="FILE.svg", type=nonempty_path, help="also write the dot-and-interval figure"
     )
 
 
@@ -115,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
     from rcatools.report.compare_run import judge_tables
     from rcatools.report.compare_text import to_markdown, to_text
 
+    if args.figure is not None:
+        new_file(args.figure, "--figure", ".svg")
     request = Request(
         baseline=args.baseline,
         arms=tuple(args.arm),
@@ -166,21 +167,9 @@ def _source(text: str) -> tuple[str | None, Path]:
     return arm, Path(rest)
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1 (0.02 = 2 %), got {text!r}")
-    return value
-
-
 def _write_figure(path: Path, judged: Judged) -> None:
     from rcatools.report.compare_figure import interval_figure
 
-    if path.suffix.lower() != ".svg":
-        raise InputError(f"the figure is written as SVG; give a name that ends in .svg, not {path.name!r}")
     verdict = judged.verdict
     title = f"{verdict.verdict}: compared with {verdict.baseline}"
     path.write_text(interval_figure(judged.lines(), title), encoding="utf-8")

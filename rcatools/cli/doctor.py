@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine and print; exit code 2 when a problem was found."""
     if args.recording and not args.streams:
-        raise InputError("--recording goes with --streams")
+        raise InputError("--recording goes with --streams: add it, or leave --recording out")
     if args.streams:
         limit = stream_limit(args.recording)
         _print({"streams": limit.as_dict()} if args.json else None, _sentences(limit))
@@ -55,7 +55,7 @@ def stream_limit(recording: str | None) -> Any:
     """
     from rcatools.experiment import streams
 
-    if recording:
+    if recording is not None:
         from rcatools.recording.reader import open_recording
 
         return streams.recorded_limit(open_recording(find_recording(recording)))
@@ -85,7 +85,7 @@ def find_recording(name: str) -> Path:
         if place.is_dir():
             return place
     known = sorted(file.parent.name for file in (data_folder() / "recordings").glob("*/manifest.json"))
-    raise InputError(f"no recording at {name!r}; embedded ones: {', '.join(known) or 'none'}")
+    raise InputError(f"no recording at {name!r}; give a folder, or one of {', '.join(known) or 'none'}")
 
 
 def lines(report: dict[str, Any]) -> list[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rcatools.cli.app import print_json
-from rcatools.errors import InputError
+from rcatools.cli.values import nonempty_path, whole
 
 SUMMARY = "Render findings.md again from the verdict.json of a report folder."
 EXAMPLE = "rcatools findings report"
@@ -14,8 +13,10 @@ EXAMPLE = "rcatools findings report"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("folder", type=Path, help="report folder written by 'rcatools report'")
-    parser.add_argument("--limit", type=int, default=60_000, help="most characters (default: 60000)")
+    parser.add_argument("folder", type=nonempty_path, help="report folder written by 'rcatools report'")
+    parser.add_argument(
+        "--limit", type=whole(2000, 60_000), default=60_000, help="most characters (default: 60000)"
+    )
     parser.add_argument("--print", action="store_true", help="print the Markdown instead of writing the file")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -25,8 +26,6 @@ def run(args: argparse.Namespace) -> int:
     from rcatools.files import write_bytes
     from rcatools.report import document, findings
 
-    if not 2000 <= args.limit <= findings.MAX_CHARACTERS:
-        raise InputError(f"--limit must be between 2000 and {findings.MAX_CHARACTERS}, got {args.limit}")
     text = findings.render(document.read(args.folder), args.limit)
     if args.print:
         print(text, end="")

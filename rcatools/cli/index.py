@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from pathlib import Path
 from typing import Any
 
 from rcatools.cli.app import print_json
+from rcatools.cli.values import new_file, nonempty_path, share, whole
 from rcatools.errors import InputError
 
 SUMMARY = "Gather all recordings, reports and jobs below a folder into one store; overview, SQL, page."
@@ -17,20 +17,22 @@ EXAMPLE = 'rcatools index recordings --query "SELECT machine, avg(noise_floor) F
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("folder", type=Path, help="folder that holds recordings, reports or sweeps")
+    parser.add_argument("folder", type=nonempty_path, help="folder that holds recordings, reports or sweeps")
     parser.add_argument(
         "--query",
         metavar="SQL",
         help="ask the store as it is: tables recordings, effects, runs, reports, jobs, problems",
     )
     parser.add_argument(
-        "--store", type=Path, help="folder of the store (default: .rcatools-index in the folder)"
+        "--store", type=nonempty_path, help="folder of the store (default: .rcatools-index in the folder)"
     )
-    parser.add_argument("--page", type=Path, metavar="FILE.html", help="also write the overview as one page")
     parser.add_argument(
-        "--margin", type=float, default=0.01, help="deviation of a machine or day that does not matter"
+        "--page", type=nonempty_path, metavar="FILE.html", help="also write the overview as one page"
     )
-    parser.add_argument("--workers", type=int, help="processes that read (default: one per core)")
+    parser.add_argument(
+        "--margin", type=share, default=0.01, help="deviation of a machine or day that does not matter"
+    )
+    parser.add_argument("--workers", type=whole(1, 4096), help="processes that read (default: one per core)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -38,11 +40,11 @@ def run(args: argparse.Namespace) -> int:
     """Update the store or ask it."""
     from rcatools.batch.index_query import STORE, query
 
-    if not 0 < args.margin < 1:
-        raise InputError(f"--margin must be between 0 and 1, got {args.margin:g}")
-    if args.workers is not None and args.workers < 1:
-        raise InputError(f"--workers must be above 0, got {args.workers}")
     place = args.store or args.folder / STORE
+    if args.page:
+        if args.query is not None:
+            raise InputError("--page shows the overview and --query asks the store: leave one of them out")
+        new_file(args.page, "--page", ".html")
     if args.query is not None:
         names, rows = query(place, args.query)
         _print_rows(names, rows, as_json=args.json)

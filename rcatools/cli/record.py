@@ -12,17 +12,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rcatools.cli.values import nonempty_path
 from rcatools.errors import InputError
 
 SUMMARY = "Measure an investigation on this machine and write a recording. Judges nothing."
 EXAMPLE = "rcatools record capture-stream --out recordings/tonight --blocks 14"
-MOST_BLOCKS = 100_000  # the schedule is planned whole before the first run
+MOST = {
+    "blocks": 100_000,  # design.MOST_BLOCKS
+    "pilot": 100_000,
+    "looks": 1000,
+    "ranks": 64,
+    "effect": 100,
+    "budget_s": 10**7,
+    "timeout_s": 10**7,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("investigation", help="name of a folder in data/investigations")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write; must not hold a recording")
+    parser.add_argument(
+        "--out", type=nonempty_path, required=True, help="folder to write; must not hold a recording"
+    )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda", "rocm"])
     parser.add_argument("--arms", help="comma-separated names; the baseline is always added")
     parser.add_argument("--blocks", type=int, help="number of blocks (default: the investigation's)")
@@ -75,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkout",
         action="append",
         default=[],
-        type=Path,
+        type=nonempty_path,
         metavar="DIR",
         help="a further git checkout whose code is measured: its state goes into the manifest too",
     )
@@ -131,18 +142,30 @@ def stopped_like_ctrl_c(*signals: signal.Signals) -> Iterator[None]:
 
 def check_numbers(args: argparse.Namespace) -> None:
     """Refuse numbers without a meaning before anything is started."""
-    for name in ("blocks", "budget_s", "timeout_s", "ranks", "looks", "pilot", "effect"):
-        value = getattr(args, name)
-        if value is not None and not value > 0:
-            raise InputError(f"--{name.replace('_', '-')} must be above 0, got {value}")
-    if args.blocks is not None and args.blocks > MOST_BLOCKS:
-        raise InputError(f"--blocks must be at most {MOST_BLOCKS}, got {args.blocks}")
+    for name, most in MOST.items():
+        value = getattr(args, name, None)
+        if value is not None and not 0 < value <= most:
+            raise InputError(f"--{name.replace('_', '-')} must be above 0 and at most {most:g}, got {value}")
+    if args.seed < 0:
+        raise InputError(f"--seed must be 0 or more, got {args.seed}")
     if args.spawn_share is not None and not 0 <= args.spawn_share <= 1:
         raise InputError(f"--spawn-share must lie between 0 and 1, got {args.spawn_share}")
     if args.pilot and (args.arms or args.stop_early):
         raise InputError("--pilot chooses its arms and blocks itself: leave out --arms and --stop-early")
     if args.pilot is not None and args.pilot < 3:
         raise InputError(f"--pilot needs 3 blocks or more, got {args.pilot}")
+    if args.effect is not None and not args.pilot:
+        raise InputError("--effect says what --pilot shall be able to see: add --pilot N, or leave it out")
+
+
+def named_arms(text: str | None) -> tuple[str, ...] | None:
+    """The arms of a comma-separated list, or None where none was given."""
+    if text is None:
+        return None
+    arms = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if not arms:
+        raise InputError(f"--arms {text!r} names no arm: give names such as off,side, or leave it out")
+    return arms
 
 
 def make_options(args: argparse.Namespace, plan: Any) -> Any:
@@ -150,7 +173,7 @@ def make_options(args: argparse.Namespace, plan: Any) -> Any:
     from rcatools.experiment.pilot import pilot_arms
     from rcatools.experiment.prepare import Options
 
-    arms = tuple(filter(None, args.arms.split(","))) if args.arms else None
+    arms = named_arms(args.arms)
     inspect = {"all": None, "none": ()}.get(args.inspect, tuple(filter(None, args.inspect.split(","))))
     return Options(
         out=args.out,
@@ -203,11 +226,13 @@ def summary(manifest: dict[str, Any], out: Path) -> list[str]:
 
 def pairs(items: list[str], option: str) -> dict[str, str]:
     """``name=value`` words as a mapping; InputError where a word has another form."""
-    result = {}
+    result: dict[str, str] = {}
     for item in items:
         name, sign, value = item.partition("=")
         if not sign or not name:
-            raise InputError(f"{option} needs name=value, got {item!r}")
+            raise InputError(f"{option} needs name=value, got {item!r}; write it so")
+        if name in result:
+            raise InputError(f"{option} {name} is given twice: give it once")
         result[name] = value
     return result
 

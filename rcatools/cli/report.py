@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rcatools.cli.app import print_json
+from rcatools.cli.values import nonempty_path, number, whole
 from rcatools.errors import InputError
 
 SUMMARY = "Judge recordings (or measure now with --live), run the notebooks, write the report folder."
@@ -33,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-live-check", action="store_true", help="leave out the short run on this machine"
     )
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda", "rocm"])
-    parser.add_argument("--out", type=Path, default=Path("report"), help="report folder (default: report)")
+    parser.add_argument(
+        "--out", type=nonempty_path, default=Path("report"), help="report folder (default: report)"
+    )
     parser.add_argument(
         "-p",
         action="append",
@@ -42,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="notebook parameter, such as margin=0.02",
     )
     parser.add_argument("--arms", help="with --live: comma-separated arms to measure")
-    parser.add_argument("--blocks", type=int, help="with --live: number of blocks")
+    parser.add_argument("--blocks", type=whole(1, 100_000), help="with --live: number of blocks")
     parser.add_argument(
         "--budget-s",
-        type=float,
+        type=number(0, 10**7),
         help="with --live: begin no further block after this many seconds, one is always made (default: 45 on a CPU, 900 on a GPU)",
     )
-    parser.add_argument("--workers", type=int, help="notebooks at a time (default: one per core)")
+    parser.add_argument("--workers", type=whole(1, 4096), help="notebooks at a time (default: one per core)")
     parser.add_argument("--fail-on", choices=VERDICTS, help="exit with 1 where the suspect's verdict is this")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -58,15 +61,8 @@ def run(args: argparse.Namespace) -> int:
     from rcatools.batch.parameters import parse_assignments
     from rcatools.batch.pipeline import ReportOptions, result_json, run_report
 
-    for name, value in (
-        ("--blocks", args.blocks),
-        ("--budget-s", args.budget_s),
-        ("--workers", args.workers),
-    ):
-        if value is not None and value <= 0:
-            raise InputError(f"{name} must be above 0, got {value}")
-    if not args.live and (args.arms or args.blocks or args.budget_s):
-        raise InputError("--arms, --blocks and --budget-s need --live")
+    if not args.live and any(value is not None for value in (args.arms, args.blocks, args.budget_s)):
+        raise InputError("--arms, --blocks and --budget-s need --live: add it, or leave them out")
     options = ReportOptions(
         investigation=args.investigation,
         out=args.out,
@@ -92,13 +88,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _record_options(args: argparse.Namespace) -> list[str]:
+    from rcatools.cli.record import named_arms
     from rcatools.device.backend import choose_backend, import_torch
+    from rcatools.experiment.arms import load_plan
+    from rcatools.experiment.workloads import needs_torch
 
-    device = choose_backend(args.device, import_torch())
+    plan = load_plan(args.investigation)
+    arms = named_arms(args.arms)
+    device = choose_backend(args.device, import_torch()) if needs_torch(plan.workload) else "cpu"
+    plan.choose(arms, device)
     budget = args.budget_s or BUDGET_S["cpu" if device == "cpu" else "gpu"]
     words = ["--budget-s", f"{budget:g}"]
-    if args.arms:
-        words += ["--arms", args.arms]
+    if arms:
+        words += ["--arms", ",".join(arms)]
     if args.blocks:
         words += ["--blocks", str(args.blocks)]
     return words

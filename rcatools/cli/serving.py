@@ -6,36 +6,32 @@ import argparse
 import shlex
 import signal
 import sys
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from rcatools.cli.app import print_json
+from rcatools.cli.app import new_action, print_json
+from rcatools.cli.values import nonempty_path
 from rcatools.errors import InputError
+from rcatools.files import readable_file
 
 SUMMARY = "Measure vLLM in fresh processes arm by arm, or read the results and logs that it wrote."
 EXAMPLE = "rcatools serving record --model MODEL --bench serve --concurrency 1,8,32 --out serving"
 INVESTIGATION = "vllm-capture-stream"
+MOST = 10**9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and their options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    _record_arguments(_action(actions, "record", "measure arms in alternating fresh processes", EXAMPLE))
+    _record_arguments(new_action(actions, "record", "measure arms in alternating fresh processes", EXAMPLE))
     example = "rcatools serving ingest off=a/ side=b/ off=c/ side=d/ --out recording"
-    _ingest_arguments(_action(actions, "ingest", "make a recording of results and logs", example))
+    _ingest_arguments(new_action(actions, "ingest", "make a recording of results and logs", example))
     example = "rcatools serving log server.log --json"
-    log = _action(
+    log = new_action(
         actions, "log", "what a server log says: estimate and actual, KV cache, skipped profiling", example
     )
-    log.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    log.add_argument("files", nargs="+", type=nonempty_path, metavar="FILE")
     log.add_argument("--json", action="store_true", help="write one JSON document to stdout")
-
-
-def _action(actions: Any, name: str, text: str, example: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = actions.add_parser(
-        name, help=text, description=text, epilog=f"example: {example}", allow_abbrev=False
-    )
-    return made
 
 
 def _record_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +39,7 @@ def _record_arguments(parser: argparse.ArgumentParser) -> None:
         "investigation", nargs="?", default=INVESTIGATION, help=f"its arms are run (default {INVESTIGATION})"
     )
     parser.add_argument("--model", required=True, help="name or folder, as for 'vllm serve'")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--out", type=nonempty_path, required=True, help="folder to write")
     parser.add_argument("--bench", choices=["latency", "serve"], default="latency")
     parser.add_argument("--arms", help="comma-separated names; the baseline is always added")
     parser.add_argument("--blocks", type=int, help="number of blocks (default: the investigation's)")
@@ -92,7 +88,9 @@ def _ingest_arguments(parser: argparse.ArgumentParser) -> None:
         help="one process each: a result file (file.log beside it is read too), or a folder with the results and log of "
         "one server; a path alone names its arm (off-1/, off-2/: arm off); or the folder of a sweep",
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder to write; must not hold a recording")
+    parser.add_argument(
+        "--out", type=nonempty_path, required=True, help="folder to write; must not hold a recording"
+    )
     parser.add_argument("--investigation", default=INVESTIGATION, help="what the recording belongs to")
     parser.add_argument("--baseline", default="", help="baseline arm (default: the investigation's)")
     parser.add_argument("--margin", type=float, help="equivalence margin (default: the investigation's)")
@@ -111,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> int:
-    from rcatools.cli.record import command_words, pairs, progress_printer
+    from rcatools.cli.record import command_words, named_arms, pairs, progress_printer
     from rcatools.experiment.arms import load_plan
     from rcatools.serving.commands import Workload, shown
     from rcatools.serving.installation import find_vllm, inspect_vllm
@@ -123,8 +121,9 @@ def _record(args: argparse.Namespace) -> int:
             _above_zero(name, getattr(args, name))
     for name in ("prompts", "input_len", "output_len", "batch_size", "iterations", "ready_s", "timeout_s"):
         _above_zero(name, getattr(args, name))
-    if args.warmup < 0:
-        raise InputError(f"--warmup must not be below 0, got {args.warmup}")
+    for name in ("warmup", "seed"):
+        if not 0 <= getattr(args, name) <= MOST:
+            raise InputError(f"--{name} must be 0 or more and at most {MOST:g}, got {getattr(args, name)}")
     plan = load_plan(args.investigation)
     check_plan(plan)
     workload = Workload(
@@ -152,7 +151,7 @@ def _record(args: argparse.Namespace) -> int:
     options = Options(
         out=args.out,
         workload=workload,
-        arms=tuple(filter(None, args.arms.split(","))) if args.arms else None,
+        arms=named_arms(args.arms),
         blocks=args.blocks,
         budget_s=args.budget_s,
         seed=args.seed,
@@ -207,10 +206,15 @@ def _show(args: argparse.Namespace, manifest: dict[str, Any]) -> int:
 
 
 def _log(args: argparse.Namespace) -> int:
-    from rcatools.serving.logs import read_log
+    from rcatools.serving.logs import LogFacts, read_log
     from rcatools.serving.summary import log_document, log_lines
 
-    found = [log_document(file.name, read_log(file)) for file in args.files]
+    found = []
+    for file in args.files:
+        facts = read_log(readable_file(file, "the log of a vLLM server", piped=True))
+        if replace(facts, notes=()) == LogFacts():
+            raise InputError(f"{file} holds no line that a vLLM server writes; give the log of one")
+        found.append(log_document(file.name, facts))
     if args.json:
         print_json({"logs": found})
     else:
@@ -219,8 +223,8 @@ def _log(args: argparse.Namespace) -> int:
 
 
 def _above_zero(name: str, value: float) -> None:
-    if value <= 0:
-        raise InputError(f"--{name.replace('_', '-')} must be above 0, got {value:g}")
+    if not 0 < value <= MOST:
+        raise InputError(f"--{name.replace('_', '-')} must be above 0 and at most {MOST:g}, got {value:g}")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -234,4 +238,4 @@ def _words(text: str, option: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise InputError(f"{option}: {error} in {text!r}") from None
+        raise InputError(f"{option}: {error} in {text!r}; quote it as for a shell") from None

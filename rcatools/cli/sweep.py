@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from rcatools.cli.app import print_json
+from rcatools.cli.values import nonempty_path, whole
 from rcatools.errors import InputError
 
 SUMMARY = "Run one job for each row of a table; what is done already is skipped, so the same call resumes."
@@ -18,19 +18,26 @@ VERDICTS = ("slower", "faster", "equivalent", "undecided")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("table", type=Path, help="CSV or TSV; its columns are explained in docs/batch.md")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the jobs")
+    parser.add_argument(
+        "table", type=nonempty_path, help="CSV or TSV; its columns are explained in docs/batch.md"
+    )
+    parser.add_argument("--out", type=nonempty_path, required=True, help="folder of the jobs")
     parser.add_argument("--executor", choices=["local", "ray"], default="local", help="where rows run")
     parser.add_argument("--address", default="", help="with ray: address of a running cluster, or 'auto'")
     parser.add_argument(
-        "--row", type=int, help="run this row only; the first is 1 (for --row $SLURM_ARRAY_TASK_ID)"
+        "--row", type=whole(1), help="run this row only; the first is 1 (for --row $SLURM_ARRAY_TASK_ID)"
     )
     parser.add_argument(
         "--gpus", default="auto", help="auto, none, or mask entries such as rocm:0,rocm:1 (default: auto)"
     )
-    parser.add_argument("--cpus", type=int, help="rows that measure nothing at a time (default: by cores)")
     parser.add_argument(
-        "--retries", type=int, default=2, help="begin a row again that the machine broke off (default: 2)"
+        "--cpus", type=whole(1, 4096), help="rows that measure nothing at a time (default: by cores)"
+    )
+    parser.add_argument(
+        "--retries",
+        type=whole(0, 1000),
+        default=2,
+        help="begin a row again that the machine broke off (default: 2)",
     )
     parser.add_argument("--retry-failed", action="store_true", help="also rows that failed by themselves")
     parser.add_argument("--fail-on", choices=VERDICTS, help="exit with 1 where a row's verdict is this")
@@ -42,12 +49,8 @@ def run(args: argparse.Namespace) -> int:
     from rcatools.batch.slots import parse_cards
     from rcatools.batch.sweep import SweepOptions, run_sweep
 
-    if args.cpus is not None and args.cpus < 1:
-        raise InputError(f"--cpus must be above 0, got {args.cpus}")
-    if args.retries < 0:
-        raise InputError(f"--retries must not be below 0, got {args.retries}")
     if args.address and args.executor != "ray":
-        raise InputError("--address needs --executor ray")
+        raise InputError("--address needs --executor ray: add it, or leave --address out")
     options = SweepOptions(
         table=args.table,
         out=args.out,

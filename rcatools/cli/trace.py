@@ -7,7 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from rcatools.cli.app import print_json
+from rcatools.cli.app import new_action, print_json
+from rcatools.cli.values import nonempty_path, whole, writable_folder
 from rcatools.errors import InputError
 from rcatools.units import duration_us, percent, significant
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SUMMARY = "Read, check and compare profiler traces (torch.profiler, rocprofv3, rocpd, nsys)"
 EXAMPLE = "rcatools trace diff baseline.json.gz candidate.json.gz --json"
 NAME_WIDTH = 64
+LONGEST_STEP_US = 1e12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,19 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("health", "what may not be concluded from a trace", ("file",)),
         ("diff", "difference of two traces in terms that add up", ("baseline", "candidate")),
     ):
-        action = actions.add_parser(
-            name, help=text, description=f"Say the {text}." if name != "health" else f"Say {text}.",
-            epilog=f"example: {_EXAMPLES[name]}", allow_abbrev=False,
-        )  # fmt: skip
+        action = new_action(actions, name, text, _EXAMPLES[name])
         for file in files:
             action.add_argument(
                 file, metavar=file.upper(), help="trace: .json, .json.gz, .csv, .db or .sqlite"
             )
         action.add_argument("--json", action="store_true", help="print one JSON document")
-        action.add_argument("--top", type=int, default=20, help="rows of the text tables (default 20)")
-        action.add_argument("--max-bytes", type=int, help="most uncompressed bytes to read (default 16 GiB)")
+        action.add_argument("--top", type=whole(0), default=20, help="rows of the text tables (default 20)")
         action.add_argument(
-            "--cache", metavar="DIR", help="keep read traces here, so that reading again is instant"
+            "--max-bytes", type=whole(1), help="most uncompressed bytes to read (default 16 GiB)"
+        )
+        action.add_argument(
+            "--cache",
+            metavar="DIR",
+            type=nonempty_path,
+            help="keep read traces here, so that reading again is instant",
         )
         if name != "health":
             action.add_argument(
@@ -61,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
         if name == "diff":
             action.add_argument(
-                "--steps", type=int, help="steps in each trace, to compare with measured times"
+                "--steps", type=whole(1), help="steps in each trace, to compare with measured times"
             )
             action.add_argument("--measured-a-us", type=float, help="measured step time of the baseline")
             action.add_argument("--measured-b-us", type=float, help="measured step time of the candidate")
@@ -124,6 +128,8 @@ def _load(path: str, args: argparse.Namespace) -> Trace:
     from rcatools.trace.stream import DEFAULT_LIMITS, Limits
 
     limits = Limits(max_bytes=args.max_bytes) if args.max_bytes else DEFAULT_LIMITS
+    if args.cache is not None:
+        writable_folder(args.cache, "--cache")
     return load_trace(path, limits, args.cache)
 
 
@@ -131,9 +137,10 @@ def _measured(args: argparse.Namespace) -> tuple[int, float, float] | None:
     given = (args.steps, args.measured_a_us, args.measured_b_us)
     if given == (None, None, None):
         return None
-    if None in given or args.steps < 1 or not all(math.isfinite(x) and x > 0 for x in given[1:]):
+    if None in given or not all(0 < x <= LONGEST_STEP_US for x in given[1:]):
         raise InputError(
-            "--steps, --measured-a-us and --measured-b-us go together and must be positive; give all three"
+            "--steps, --measured-a-us and --measured-b-us go together, the times above 0 and up to "
+            f"{LONGEST_STEP_US:g} us; give all three"
         )
     return given
 
@@ -150,19 +157,23 @@ def _declared(path: str | None) -> dict[str, Work] | None:
 
     if path is None:
         return None
-    file = existing_file(path)
+    form = 'a JSON list such as [{"name": "kv_gather", "bytes": 8388608, "flops": 16777216}]'
+    file = existing_file(path, form)
     try:
-        entries = json.loads(file.read_text("utf-8"))
-        return {
+        works = {
             str(entry["name"]): Work(
                 float(entry["bytes"]), float(entry["flops"]), str(entry.get("dtype", "bf16"))
             )
-            for entry in entries
+            for entry in json.loads(file.read_text("utf-8"))
         }
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(
-            f"{file.name}: not a list of {{name, bytes, flops}} ({error}); see --help"
-        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InputError(f"{file.name}: not a list of name, bytes and flops; give {form}") from None
+    for name, work in works.items():
+        if not (math.isfinite(work.bytes) and math.isfinite(work.flops) and min(work.bytes, work.flops) >= 0):
+            raise InputError(
+                f"{file.name}: bytes and flops of {name[:60]!r} must be numbers of 0 or more; correct them"
+            )
+    return works
 
 
 def _plain(text: Any, width: int | None = None) -> str:

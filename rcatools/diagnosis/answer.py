@@ -55,8 +55,12 @@ def answer(
             return f"{head}, because {cause}."
         return f"{head}; its cause is not settled: {_count(causes)}."
     if effect.verdict == "equivalent":
+        there = "interval_excludes_one" in effect.reasons
+        change = (
+            f"changes by less than the margin of {units.percent(case.margin)}" if there else "does not change"
+        )
         head = (
-            f"On {case.device_name}, {noun} does not change with {suspect}: {size}, "
+            f"On {case.device_name}, {noun} {change} with {suspect}: {size}, "
             f"a change of {units.percent(effect.mde)} would have been seen"
         )
         return f"{head}; {cause}." if stands and not _is_null(case, stands.id) else f"{head}."
@@ -111,7 +115,8 @@ def details(
     lines += remarks(case.spec.hypotheses, hypotheses, observed)
     for item in hypotheses:
         if item.group != MAIN_GROUP and item.status is Status.SUPPORTED:
-            lines.append(f"{_sentence(_stands(case, item.id, observed))} ({_held(item, observed)}).")
+            text = _sentence(_stands(case, item.id, observed))
+            lines.append(f"{text}." if has_figures(case, item.id) else f"{text} ({_held(item, observed)}).")
     lines += [text for item in causes if item.status is Status.SUPPORTED for text in _foreseen(case, item)]
     for item in causes:
         if case.effect is not None and item.status in (Status.UNDECIDED, Status.NOT_TESTED) and item.decide:
@@ -128,6 +133,11 @@ def details(
             f"With this spread about {blocks} blocks would show a difference of {units.percent(case.margin)}."
         )
     return (*lines, *not_judged(case))
+
+
+def has_figures(case: Case, name: str) -> bool:
+    """Whether what a hypothesis says where it stands names observations itself."""
+    return "{" in next(item.stands for item in case.spec.hypotheses if item.id == name)
 
 
 def _held(item: HypothesisResult, observed: Mapping[str, Observation]) -> str:
@@ -172,17 +182,19 @@ def _foreseen(case: Case, item: HypothesisResult) -> list[str]:
     fresh = [r for r in case.recordings if r.manifest.created_utc > max(written_after)]
     old = [r.name for r in case.recordings if r.name not in seen and r not in fresh]
     lines = []
+    made = " and ".join(f"{r.name} ({r.manifest.created_utc[:16].replace('T', ' ')} UTC)" for r in fresh)
+    test = f"{made} {'was' if len(fresh) == 1 else 'were'} recorded after that: {'this is' if len(fresh) == 1 else 'these are'} the test of them"
     if seen:
+        known = f"The predictions of '{item.title}' took their present form after {' and '.join(seen)} had been seen"
         lines.append(
-            f"The predictions of '{item.title}' took their present form after {' and '.join(seen)} had been seen: "
-            f"its support describes these data, a fresh recording is the test "
+            f"{known}; {test}."
+            if fresh
+            else f"{known}: its support describes these data, a fresh recording is the test "
             f"(rcatools record {case.spec.slug} --out fresh, then rcatools report {case.spec.slug} --recording fresh)."
         )
-    if fresh:
-        made = " and ".join(f"{r.name} ({r.manifest.created_utc[:16].replace('T', ' ')} UTC)" for r in fresh)
+    elif fresh:
         lines.append(
-            f"The predictions of '{item.title}' were written before {made} {'was' if len(fresh) == 1 else 'were'} recorded, and after "
-            f"other recordings had been seen: {'it is' if len(fresh) == 1 else 'they are'} a test of them."
+            f"The predictions of '{item.title}' took their present form after other recordings had been seen; {test}."
         )
     if old:
         lines.append(

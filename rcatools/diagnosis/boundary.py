@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from rcatools import units
-from rcatools.diagnosis.case import Case, mean_over_blocks
+from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.means import mean_over_blocks
 from rcatools.diagnosis.parts import Boundary, KernelResult
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.wording import counted

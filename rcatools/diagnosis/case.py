@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
+from rcatools.diagnosis.alike import unlike
 from rcatools.diagnosis.conditions import Conditions
 from rcatools.diagnosis.investigation import Investigation
+from rcatools.diagnosis.means import Mean, mean_over_blocks
 from rcatools.diagnosis.quantities import evaluate
 from rcatools.diagnosis.steps import StepFigures, step_figures
 from rcatools.diagnosis.vocabulary import Quantity
@@ -26,60 +27,11 @@ from rcatools.memory.read import load_snapshot
 from rcatools.memory.snapshot import Snapshot
 from rcatools.recording import Recording
 from rcatools.stats import noise
-from rcatools.stats.decide import MIN_REPLICATES
-from rcatools.stats.detection import smallest_detectable
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Comparison, NoiseFloor, Reason, Verdict
 from rcatools.trace.read import load_trace
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over blocks with its t-interval; log-ratios unless told otherwise.
-
-    Attributes:
-        value: the mean.
-        error: its standard error, 0 without spread.
-        half: half the interval.
-        n: blocks.
-        sd: standard deviation of one block.
-    """
-
-    value: float
-    error: float
-    half: float
-    n: int
-    sd: float
-
-    @property
-    def low(self) -> float:
-        """Lower bound."""
-        return self.value - self.half
-
-    @property
-    def high(self) -> float:
-        """Upper bound."""
-        return self.value + self.half
-
-
-@lru_cache(maxsize=4096)
-def t_quantile(confidence: float, df: int) -> float:
-    """Two-sided quantile of Student's t."""
-    return float(stats.t.ppf(0.5 + confidence / 2, df))
-
-
-def mean_over_blocks(values: Floats, confidence: float) -> Mean | None:
-    """Mean and t-interval of finite values; None with fewer than three, which carry no verdict."""
-    values = values[np.isfinite(values)]
-    if values.size < MIN_REPLICATES:
-        return None
-    sd = float(values.std(ddof=1))
-    error = sd / math.sqrt(values.size)
-    return Mean(
-        float(values.mean()), error, t_quantile(confidence, values.size - 1) * error, int(values.size), sd
-    )
 
 
 class Case:
@@ -392,25 +344,3 @@ def _no_verdict(comparison: Comparison, why: str) -> Comparison:
 def replicate_of(recording: Recording) -> str:
     """What one replicate of a recording is, as its design says: "block" where it says nothing."""
     return str(recording.manifest.design.get("replicate", "block"))
-
-
-def unlike(a: Recording, b: Recording) -> str:
-    """Why two recordings cannot speak about the same thing: another device or another workload; "" if they can."""
-    for key in ("backend", "name", "arch"):
-        if a.manifest.device.get(key) != b.manifest.device.get(key):
-            return f"on another device ({a.manifest.device.get('name')})"
-    if a.manifest.workload.get("name") != b.manifest.workload.get("name"):
-        return f"with another workload ({a.manifest.workload.get('name')})"
-    own, other = (r.manifest.workload.get("parameters") or {} for r in (a, b))
-    if own != other:
-        keys = [key for key in {**other, **own} if own.get(key) != other.get(key)]
-        told = ", ".join(
-            f"{key} {own.get(key, 'not told')} against {other.get(key, 'not told')}" for key in keys[:4]
-        )
-        return f"with other parameters of the workload ({told or 'not told'})"
-    return ""
-
-
-def detectable(mean: Mean, confidence: float) -> float | None:
-    """Smallest |ratio - 1| that a mean of so many log-ratios would have shown with 80 % power."""
-    return smallest_detectable(mean.sd, mean.n, alpha=1 - confidence)

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rcatools.diagnosis import checks_fit, checks_kernels, checks_memory, checks_time, quantities
+from rcatools.diagnosis import (
+    checks_fit,
+    checks_kernels,
+    checks_memory,
+    checks_time,
+    checks_trend,
+    quantities,
+)
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.records import Evidence, Observation, Outcome
@@ -64,8 +71,8 @@ _RUN: dict[str, Callable[[Case, Any], Outcome]] = {
     "equivalence": checks_time.ratio,
     "effect_share": checks_time.effect_share,
     "modes": checks_time.modes,
-    "dose": checks_time.dose,
-    "step": checks_time.step,
+    "dose": checks_trend.dose,
+    "step": checks_trend.step,
     "kernel_ratio": checks_kernels.kernel_ratio,
     "delta_fit": checks_fit.delta_fit,
     "gap": checks_kernels.gap,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rcatools import units
-from rcatools.diagnosis.case import Case, Mean, detectable, mean_over_blocks
+from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_kernels import (
     BETWEEN,
     above,
@@ -20,6 +20,7 @@ from rcatools.diagnosis.checks_kernels import (
     timed_pair,
 )
 from rcatools.diagnosis.checks_time import not_tested
+from rcatools.diagnosis.means import Mean, detectable, mean_over_blocks
 from rcatools.diagnosis.parts import Outcome
 from rcatools.diagnosis.vocabulary import DeltaFit
 from rcatools.diagnosis.wording import counted, said

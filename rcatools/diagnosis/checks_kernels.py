@@ -10,8 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rcatools import units
-from rcatools.diagnosis.case import Case, t_quantile
+from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks_time import not_tested
+from rcatools.diagnosis.means import t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.vocabulary import DeltaFit, Gap, KernelRatio, Reconcile

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from rcatools import units
-from rcatools.diagnosis.case import Case, mean_over_blocks
+from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.claims_values import NOT_MEASURED, Judgement, by_value
 from rcatools.diagnosis.environment import UNCOMMITTED, differences, here
 from rcatools.diagnosis.investigation import (
     ByDeltas,
@@ -31,6 +32,7 @@ from rcatools.diagnosis.investigation import (
     ClaimTable,
     outcomes_of,
 )
+from rcatools.diagnosis.means import mean_over_blocks
 from rcatools.diagnosis.quantities import rows_of
 from rcatools.diagnosis.records import (
     ClaimResult,
@@ -48,8 +50,6 @@ from rcatools.diagnosis.wording import counted, in_words, said, setting
 from rcatools.recording import Recording
 from rcatools.stats.records import Verdict
 
-Judgement = tuple[ClaimStatus, str, list[str]]
-NOT_MEASURED = "not measured here"
 MOST_REASONS = 2
 
 
@@ -168,7 +168,7 @@ def _judge(
     if isinstance(judged, BySpeaksAbout):
         other = next(item for item in case.spec.claims if item.id == judged.claim)
         return _speaks_about(claim, other, judged)
-    return _by_value(case, judged)
+    return by_value(case, judged)
 
 
 def _by_effect(
@@ -202,17 +202,24 @@ def _by_effect(
         reason = f"{comparison.verdict.value} here, detection limit {units.percent(comparison.mde)}"
         status = ClaimStatus.NOT_REPRODUCED if different else ClaimStatus.CONTRADICTED
         return status, measured, [reason, *elsewhere]
+    sizes = f"{units.change(e.ratio)} in time, published {units.change(published)}"
     if cause is not None and cause.status is Status.CONTRADICTED:
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            [f"the same direction is seen here, without the named cause ({cause.title})", *elsewhere],
+            [
+                f"the same direction is seen here ({sizes}), without the named cause ({cause.title})",
+                *elsewhere,
+            ],
         )
     if different:
         return (
             ClaimStatus.NOT_ATTRIBUTABLE,
             measured,
-            ["the same is seen here; the published size belongs to its own conditions", *elsewhere],
+            [
+                f"the same is seen here ({sizes}); the published size belongs to its own conditions",
+                *elsewhere,
+            ],
         )
     low, high = e.ci_low or e.ratio, e.ci_high or e.ratio
     slack = 1 + judged.tolerance
@@ -257,7 +264,7 @@ def _by_hypothesis(case: Case, hypothesis: HypothesisResult, different: tuple[Di
             reason += f"; {len(failed) - MOST_REASONS} more"
         if different and not by_numbers:
             return ClaimStatus.NOT_REPRODUCED, measured, [f"not at work here: {reason}", *scope]
-        anywhere = ["by published numbers, whatever the device"] if different else []
+        anywhere = ["at least one of them by published numbers, whatever the device"] if different else []
         return ClaimStatus.CONTRADICTED, measured, [reason, *anywhere]
     decide = hypothesis.decide.text if hypothesis.decide else ""
     return ClaimStatus.NOT_TESTABLE, measured, [item for item in (hypothesis.reason, decide) if item]
@@ -304,51 +311,3 @@ def _speaks_about(claim: Claim, other: Claim, judged: BySpeaksAbout) -> Judgemen
         "same conditions told",
         ["both stand: only a repeated measurement decides"],
     )
-
-
-def _by_value(case: Case, judged: ByValue) -> Judgement:
-    measured = case.quantity(judged.measured)
-    if measured is None:
-        return ClaimStatus.NOT_TESTABLE, NOT_MEASURED, ["no measurement of it is given"]
-    repeats = case.quantity(judged.repeats)
-    count = f", {repeats:.0f} runs" if repeats is not None else ""
-    unit = f" {judged.unit}" if judged.unit else ""
-    shown = f"{units.significant(measured, 4)}{unit}"
-    single = ["one run: no spread is known"] if repeats is not None and repeats < 2 else []
-    if judged.at_least is not None:
-        enough = measured >= judged.at_least
-        status = ClaimStatus.SUPPORTED if enough else ClaimStatus.CONTRADICTED
-        reason = f"{'at least' if enough else 'below'} {units.significant(judged.at_least, 3)}{unit}"
-        return status, shown + count, [reason, *single]
-    published = case.quantity(judged.published)
-    if published is None or published == 0:
-        return ClaimStatus.NOT_TESTABLE, shown + count, ["no published number is given"]
-    status, text, reasons = _against_published(case, judged, measured, published, shown + count)
-    return status, text, [*reasons, *single]
-
-
-def _against_published(
-    case: Case, judged: ByValue, measured: float, published: float, shown: str
-) -> Judgement:
-    drift = measured / published - 1
-    tolerance = case.quantity(judged.tolerance) or 0.0
-    low, high = case.quantity(judged.low), case.quantity(judged.high)
-    better = drift > 0 if judged.higher_is_better else drift < 0
-    reasons = [
-        f"drift {units.signed_percent(drift)} ({'better' if better else 'worse'} than published)",
-    ]
-    apart = False
-    if low is not None and high is not None:
-        apart = not low <= published <= high
-        spread = units.percent((high - low) / measured)
-        side = "outside" if apart else "inside"
-        reasons.append(f"the published value lies {side} the measured range (spread {spread})")
-    if abs(drift) > tolerance and not better:
-        reasons.append(f"beyond the tolerance of {units.percent(tolerance)}")
-        return ClaimStatus.CONTRADICTED, shown, reasons
-    if better and abs(drift) > 0:
-        return ClaimStatus.SUPPORTED, shown, [*reasons, "reached and exceeded"]
-    if apart:
-        reasons.append("within the tolerance, which is not a confirmation")
-        return ClaimStatus.NOT_REPRODUCED, shown, reasons
-    return ClaimStatus.SUPPORTED, shown, [*reasons, f"within the tolerance of {units.percent(tolerance)}"]

@@ -94,7 +94,7 @@ def load_investigation(path: Path | str) -> Investigation:
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{file.name} is not UTF-8 text ({error.reason})") from None
+        raise InputError(f"{file.name} is not UTF-8 text ({error.reason}): save it as UTF-8") from None
     spec = parse_investigation(text, file.name)
     return Investigation(spec, _read_tables(spec, file.parent, file.name), file.name)
 

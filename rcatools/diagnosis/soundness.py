@@ -146,11 +146,13 @@ def _range(values: pd.Series[Any]) -> str:
 
 
 def _warm_up(ended: pd.DataFrame) -> tuple[str, str]:
-    flat = ended["warmup_flat"].dropna() if "warmup_flat" in ended else pd.Series(dtype=object)
+    flat = ended["warmup_flat"] if "warmup_flat" in ended else pd.Series(dtype=object)
+    flat = flat[[str(value) in ("True", "False") for value in flat]]
     if flat.empty:
         return NOT_TESTED, "not told by the workload"
-    settled = int(flat.astype(bool).sum())
-    steps = pd.to_numeric(ended.loc[flat.index, "warmup_steps"], errors="coerce").dropna()
+    settled = sum(str(value) == "True" for value in flat)
+    told = ended["warmup_steps"] if "warmup_steps" in ended else pd.Series(index=ended.index, dtype=float)
+    steps = pd.to_numeric(told.loc[flat.index], errors="coerce").dropna()
     length = f" after {_range(steps)} steps" if len(steps) else ""
     text = f"{settled} of {len(flat)} runs settled{length} (three windows alike, no steady fall)"
     if settled < len(flat):

@@ -2,8 +2,8 @@
 
 A check looks at recordings (or tables) and ends in one of its outcomes, or in none: "not tested" where the
 arm, the file or the device is missing, "undecided" where the interval is too wide. ``list_checks()`` prints
-what stands here. How each one decides is told in its docstring; the code is in ``checks_time``,
-``checks_kernels``, ``checks_memory`` and ``checks_tables``.
+what stands here. How each one decides is told in its docstring; the code is in the modules ``checks`` and
+``checks_*``.
 
 The *effect* below is the suspect against the baseline on the declared metric.
 """

@@ -173,7 +173,7 @@ def load_plan(investigation: str, folder: Path | None = None) -> Plan:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: {error}") from None
+        raise InputError(f"{file} is no valid TOML ({error}): correct it") from None
     return parse_plan(investigation, document, str(file))
 
 
@@ -184,12 +184,12 @@ def parse_plan(investigation: str, document: dict[str, Any], where: str) -> Plan
             raise UnknownNameError(f"key in {where}", key, {*_PLAN_KEYS, "arm"})
     for key in ("workload", "baseline", "metric", "margin", "blocks"):
         if key not in document:
-            raise InputError(f"{where} lacks the key '{key}'")
+            raise InputError(f"{where} lacks the key '{key}': add it")
     arms = tuple(_parse_arm(item, where) for item in document.get("arm", []))
     names = [arm.name for arm in arms]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise InputError(f"{where} declares the arm {doubled[0]!r} twice")
+        raise InputError(f"{where} declares the arm {doubled[0]!r} twice: keep one")
     if document["baseline"] not in names:
         raise UnknownNameError(f"baseline in {where}", str(document["baseline"]), names)
     return Plan(
@@ -240,7 +240,7 @@ def _parse_arm(item: dict[str, Any], where: str) -> Arm:
         if key not in STEP_KEYS:
             raise UnknownNameError(f"step key in {place}", key, STEP_KEYS)
     if "role" not in item or "summary" not in item:
-        raise InputError(f"{place}: 'role' and 'summary' are required")
+        raise InputError(f"{place}: 'role' and 'summary' are required: add them")
     plain = {key: item[key] for key in item if key not in {*STAGES, "backends", "env"}}
     return Arm(
         **plain,

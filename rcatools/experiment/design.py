@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rcatools.errors import InputError
+
 INSPECTION_BLOCK = -1
+MOST_BLOCKS = 100_000  # the schedule is planned whole before the first run
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,12 @@ def schedule(
     The schedule depends on its arguments alone, so that a resumed recording continues the same one.
     A block is spawned or forked as a whole (arms that must be spawned excepted), because arms are
     compared inside blocks.
+
+    Raises:
+        InputError: more blocks than a schedule can hold.
     """
+    if blocks > MOST_BLOCKS:
+        raise InputError(f"a recording holds at most {MOST_BLOCKS} blocks, got {blocks}: ask for fewer")
     rng = np.random.default_rng(seed)
     runs = []
     for order, arm in enumerate(inspect):

@@ -77,12 +77,14 @@ def assess(recording: Recording, *, effect: float, planned: int) -> Pilot:
     manifest = recording.manifest
     repeat = next((a["name"] for a in manifest.design["arms"] if a["role"] == "repeat"), None)
     if repeat is None:
-        raise InputError(f"recording {recording.name} has no arm of role 'repeat'")
+        raise InputError(f"recording {recording.name} has no arm of role 'repeat': record one")
     metric = str(manifest.design["metric"])
     samples: pd.DataFrame = recording.samples[recording.samples["metric"] == metric]
     d = block_log_ratios(samples, manifest.baseline, repeat)
     if d.size < 3:
-        raise InputError(f"a pilot needs 3 A/A blocks or more, recording {recording.name} has {d.size}")
+        raise InputError(
+            f"a pilot needs 3 A/A blocks or more, recording {recording.name} has {d.size}: record more"
+        )
     spread = float(from_pairs(d).sd or 0.0)
     cautious = spread * math.sqrt((d.size - 1) / float(special.chdtri(d.size - 1, CAUTION)))
     timed = recording.timed_runs()

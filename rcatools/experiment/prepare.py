@@ -20,7 +20,7 @@ from rcatools.experiment import looks, provenance
 from rcatools.experiment.arms import Arm, Plan
 from rcatools.experiment.design import Run, schedule
 from rcatools.experiment.worker import arm_from_dict
-from rcatools.experiment.workloads import needs_torch, several_ranks
+from rcatools.experiment.workloads import check_parameters, needs_torch, several_ranks
 from rcatools.recording.reader import read_manifest
 from rcatools.recording.writer import write_manifest
 from rcatools.workload.config import DecodeConfig, preset
@@ -109,11 +109,14 @@ def prepare(plan: Plan, options: Options) -> Prepared:
 
 
 def _new(plan: Plan, options: Options) -> Prepared:
+    checkouts = provenance.checkout_states(options.checkouts)
     device = probe_device(options.device) if needs_torch(plan.workload) else describe("cpu", None).as_dict()
     backend = str(device["backend"])
     arms = {arm.name: arm for arm in plan.choose(options.arms, backend)}
     given = {**plan.parameters.get(backend, {}), **options.parameters}
     config = preset(backend).with_parameters(given) if plan.workload == "decode" else None
+    if config is None:
+        check_parameters(plan.workload, given)
     if options.ranks > 1 and not several_ranks(plan.workload):
         raise InputError(f"workload {plan.workload!r} runs in one process: leave out --ranks")
     if options.ranks > 1 and backend != "cpu" and options.ranks > int(device.get("count") or 1):
@@ -155,7 +158,7 @@ def _new(plan: Plan, options: Options) -> Prepared:
         "environment": {
             **environment(_torch_if_installed() if needs_torch(plan.workload) else None),
             "run_env": options.env,
-            "checkouts": provenance.checkout_states(options.checkouts),
+            "checkouts": checkouts,
         },
         "workload": describe_workload(plan.workload, config, given, device),
         "ceilings": device.pop("ceilings", {}),

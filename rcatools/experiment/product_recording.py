@@ -61,15 +61,19 @@ def load_product_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"no file at {path}: give the JSON written by benchmarks/decode_matmul.py")
     if path.stat().st_size > MAX_BYTES:
-        raise InputError(f"{path} is larger than {MAX_BYTES} bytes")
+        raise InputError(
+            f"{path} is larger than {MAX_BYTES} bytes: give the JSON written by benchmarks/decode_matmul.py"
+        )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged ({error})") from None
+        raise InputError(f"{path} is damaged ({error}): run the benchmark again") from None
     if isinstance(document, dict) and document.get("format") == FIRST_FORMAT:
         document = _from_first_form(path, document)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InputError(f"{path} is not a result of benchmarks/decode_matmul.py ({FORMAT})")
+        raise InputError(
+            f"{path} is not a result of benchmarks/decode_matmul.py ({FORMAT}): give the JSON it wrote"
+        )
     missing = [key for key in ("environment", "table", "equality", "grid", "ceilings") if key not in document]
     if missing:
         raise InputError(f"{path} lacks {', '.join(missing)}: run the benchmark again")

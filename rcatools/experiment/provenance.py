@@ -27,15 +27,17 @@ def checkout_states(folders: Iterable[Path]) -> dict[str, dict[str, Any]]:
     """
     states: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        name = folder.resolve().name
         if not folder.is_dir():
-            raise InputError(f"--checkout {folder} is not a folder")
+            raise InputError(f"--checkout {folder} is not a folder: give the top of a git checkout")
+        name = folder.resolve().name
         if name in states:
             raise InputError(f"two checkouts are called {name!r}: rename one")
         state = code_state(folder)
         state.pop("source_sha256", None)  # of this library, not of that checkout
         if state["commit"] is None:
-            raise InputError(f"--checkout {folder} is not a git checkout, or git is not installed")
+            raise InputError(
+                f"--checkout {folder} is not a git checkout, or git is not installed: give the top of one"
+            )
         states[name] = state
     return states
 

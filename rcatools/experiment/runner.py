@@ -57,6 +57,7 @@ def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
         RunError: the disk is full, every run of the first block failed alike, or no run of the baseline succeeded.
         KeyboardInterrupt: Ctrl-C; the recording is left resumable.
     """
+    needs_torch(plan.workload)
     with exclusive(options.out), environment_with(run_environment(options)):
         prepared = prepare(plan, options)
         clean_leftovers(options.out)
@@ -75,10 +76,10 @@ def record(plan: Plan, options: Options, progress: Progress) -> dict[str, Any]:
     if stopped_by == "all_failed":
         raise RunError(_why_given_up(options.out))
     if not _baseline_ok(options.out, plan.baseline):
-        why = _common_failure(_timed(options.out, plan.baseline))
+        failed = _timed(options.out, plan.baseline)
         raise RunError(
-            f"no run of the baseline {plan.baseline!r} succeeded{why}: what is there is kept, see {options.out}/logs; "
-            "mend that and record into another --out"
+            f"no run of the baseline {plan.baseline!r} succeeded{_common_failure(failed)}: what is there is kept in "
+            f"{options.out}; {_what_to_change(failed, options.out)}, then record into another --out"
         )
     return manifest
 
@@ -148,13 +149,17 @@ def _common_failure(outcomes: pd.DataFrame) -> str:
     return f" ({outcome}: {str(reason)[:200]})" if reason else f" ({outcome})"
 
 
+def _what_to_change(outcomes: pd.DataFrame, folder: Path) -> str:
+    most = str(outcomes["outcome"].mode().iloc[0]) if len(outcomes) else ""
+    return WHAT_TO_CHANGE.get(most, f"see {folder}/logs and mend what they say")
+
+
 def _why_given_up(folder: Path) -> str:
     outcomes = _outcomes(folder)
-    outcome = str(outcomes["outcome"].mode().iloc[0])
-    change = WHAT_TO_CHANGE.get(outcome, f"mend what they share, see {folder}/logs")
     return (
-        f"all {len(outcomes)} runs so far failed{_common_failure(outcomes)}: stopped, and kept in {folder}; {change}, "
-        "then record into another --out; or go on regardless with --resume --keep-going"
+        f"all {len(outcomes)} runs so far failed{_common_failure(outcomes)}: stopped, and kept in {folder}; "
+        f"{_what_to_change(outcomes, folder)}, then record into another --out; or go on regardless with --resume "
+        "--keep-going"
     )
 
 

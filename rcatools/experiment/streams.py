@@ -106,7 +106,7 @@ def recorded_limit(recording: Recording) -> Limit:
     runs = every[every["arm"].isin(counts)].copy()
     if runs.empty:
         raise InputError(
-            f"recording {recording.name} has no {METRIC} of arms that only touch streams: record streams_2 to streams_16"
+            f"recording {recording.name} has no {METRIC} of arms that only touch streams: record streams_2 to streams_16 on a GPU"
         )
     runs["streams"] = runs["arm"].map(counts)
     points = _points(runs)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rcatools.errors import UnknownNameError
+from rcatools.errors import InputError, UnknownNameError
 
 # name -> module with ``run(torch, task) -> {"samples", "kernels", "facts"}``. A module that says
 # ``NEEDS_TORCH = False`` is given None and runs where torch is not installed.
 WORKLOADS: dict[str, str] = {"drill": "rcatools.experiment.drill", "vime": "rcatools.workload.vime.bench"}
+
+ELSEWHERE = {"vllm": "rcatools serving record --model MODEL --out DIR"}  # servers in processes of their own
 
 
 def needs_torch(name: str) -> bool:
@@ -19,6 +21,17 @@ def needs_torch(name: str) -> bool:
         UnknownNameError: no such workload.
     """
     return name == "decode" or bool(getattr(_module(name), "NEEDS_TORCH", True))
+
+
+def check_parameters(name: str, parameters: dict[str, Any]) -> None:
+    """Refuse parameters that the workload does not take, where its module has a function of this name.
+
+    Raises:
+        InputError: a parameter is not known, or its value cannot be used.
+    """
+    check = getattr(_module(name), "check_parameters", None)
+    if check is not None:
+        check(parameters)
 
 
 def several_ranks(name: str) -> bool:
@@ -32,6 +45,8 @@ def run_workload(torch: Any, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _module(name: str) -> Any:
+    if name in ELSEWHERE:
+        raise InputError(f"workload {name!r} is not measured by 'rcatools record': use {ELSEWHERE[name]!r}")
     if name not in WORKLOADS:
         raise UnknownNameError("workload", name, {"decode", *WORKLOADS})
     return importlib.import_module(WORKLOADS[name])

@@ -39,7 +39,7 @@ def split_device(allocated: float, reserved: float, device: float) -> Parts:
     """
     if allocated > reserved:
         raise InputError(
-            f"allocated ({allocated}) exceeds reserved ({reserved}): the columns are swapped or mixed"
+            f"allocated ({allocated}) exceeds reserved ({reserved}): the columns are swapped or mixed, correct them"
         )
     return Parts(allocated, reserved - allocated, device - reserved)
 

@@ -64,7 +64,9 @@ def parse_change(text: str) -> Change:
         )
     sizes = [_bytes(name, v) for v in (before, after)]
     if sizes[0] is None or sizes[1] is None or sizes[0] == sizes[1]:
-        raise InputError(f"{text!r}: both values must set a size, and two different ones")
+        raise InputError(
+            f"{text!r}: both values must set a size, and two different ones; write them as the variable takes them"
+        )
     return Change(name, before, after, sizes[0], sizes[1], BLAS if name in BLAS_VARIABLES else BLAS_LT)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rcatools.errors import InputError, RcaError, UnsafeInputError
+from rcatools.files import readable_file
 from rcatools.memory.build import build_snapshot
 from rcatools.memory.columns import StackTable, TraceColumns
 from rcatools.memory.snapshot import Snapshot
@@ -20,6 +21,7 @@ from rcatools.memory.unpickle import Machine
 from rcatools.units import byte_size
 
 MAX_SNAPSHOT_BYTES = 4 << 30
+TAKE_AGAIN = "give a file that torch.cuda.memory._dump_snapshot(path) wrote"
 _CHUNK = 1 << 22
 
 
@@ -34,7 +36,7 @@ def load_snapshot(path: str | Path, *, max_bytes: int = MAX_SNAPSHOT_BYTES) -> S
         InputError: unreadable, cut off, or not a snapshot.
         UnsafeInputError: the pickle asks for code, or the file is larger than ``max_bytes``.
     """
-    source = Path(path).name
+    source = readable_file(path, "a snapshot file").name
     with open(path, "rb") as file:
         zipped = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -82,7 +84,7 @@ def parse_snapshot(data: bytes, source: str) -> Snapshot:
 def _parse(data: bytes, source: str) -> tuple[Any, list[TraceColumns], Counter[str]]:
     head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     if not head:
-        raise InputError(f"{source} is empty")
+        raise InputError(f"{source} is empty; {TAKE_AGAIN}")
     stacks = StackTable()
     damaged: Counter[str] = Counter()
     read = _parse_json if head[:1] in (b"{", b"[") and not _looks_pickled(data) else _parse_pickle
@@ -91,7 +93,7 @@ def _parse(data: bytes, source: str) -> tuple[Any, list[TraceColumns], Counter[s
     except UnsafeInputError as error:
         raise UnsafeInputError(f"{source}: {error}") from None
     except InputError as error:
-        raise InputError(f"{source}: {error}") from None
+        raise InputError(f"{source}: {error}; {TAKE_AGAIN}") from None
     stacks.forget_objects()
     return top, traces, damaged
 
@@ -139,7 +141,7 @@ def _parse_json(data: bytes, stacks: StackTable, damaged: Counter[str]) -> tuple
                     stacks.forget_objects()
                 columns.append(trace)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InputError(f"not a snapshot in JSON ({error})") from error
+        raise InputError(f"not a snapshot in JSON ({str(error)[:200]})") from error
     return parsed, columns
 
 

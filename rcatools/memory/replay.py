@@ -105,11 +105,15 @@ def replay(snapshot: Snapshot, device: int | None = None, *, rules: Rules | None
         InputError: the snapshot holds nothing for the device.
     """
     if not snapshot.histories:
-        raise InputError(f"{snapshot.source} holds no segment and no event: there is nothing to replay")
+        raise InputError(
+            f"{snapshot.source} holds no segment and no event: there is nothing to replay; take it after _record_memory_history()"
+        )
     if device is None:
         device = max(snapshot.histories, key=lambda h: h.events).device
     if device not in snapshot.devices:
-        raise InputError(f"{snapshot.source} holds nothing for device {device}; it has {snapshot.devices}")
+        raise InputError(
+            f"{snapshot.source} holds nothing for device {device}; it has {snapshot.devices}, give one of them"
+        )
     chosen = rules or rules_from_snapshot(snapshot.settings)
     engine = _best_run(snapshot, device, chosen)
     heap = engine.heap

@@ -100,6 +100,14 @@ def _round_power2_divisions(nbytes: int, divisions: int) -> int:
     return -(-nbytes // step) * step
 
 
+DECIDING = (
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "garbage_collection_threshold",
+    "expandable_segments",
+    "large_segment_size_mb",
+    "roundup_power2_divisions",
+)
 _SETTING = re.compile(r"\s*([A-Za-z_0-9]+)\s*:\s*(\[[^\]]*\]|[^,:\[\]]+)\s*(?:,|$)")
 
 
@@ -115,7 +123,7 @@ def parse_settings(text: str) -> dict[str, str]:
         match = _SETTING.match(text, position)
         if match is None:
             raise InputError(
-                f"allocator settings are not of the form key:value,...: {text[position : position + 40]!r}"
+                f"allocator settings are written key:value,key:value, such as max_split_size_mb:64; got {text[position : position + 40]!r}"
             )
         out[match[1].lower()] = match[2].strip()
         position = match.end()
@@ -134,20 +142,29 @@ def rules_from_settings(text: str, version: str = "2.11") -> Rules:
     for key, value in parse_settings(text).items():
         try:
             if key == "max_split_size_mb":
-                rules = replace(rules, max_split_size=int(value) * MIB)
+                rules = replace(rules, max_split_size=_positive(value) * MIB)
             elif key == "max_non_split_rounding_mb":
-                rules = replace(rules, max_non_split_rounding=int(value) * MIB)
+                rules = replace(rules, max_non_split_rounding=_positive(value) * MIB)
             elif key == "garbage_collection_threshold":
                 rules = replace(rules, gc_threshold=float(value))
             elif key == "expandable_segments":
                 rules = replace(rules, expandable=value.lower() in ("true", "1"))
             elif key == "large_segment_size_mb":
-                rules = replace(rules, large_buffer=int(value) * MIB)
+                rules = replace(rules, large_buffer=_positive(value) * MIB)
             elif key == "roundup_power2_divisions":
                 rules = replace(rules, roundup_divisions=_divisions(value))
         except ValueError as error:
-            raise InputError(f"allocator setting {key}:{value} is not valid ({error})") from error
+            raise InputError(
+                f"allocator setting {key}:{value} is not valid ({error}); write it as torch takes it"
+            ) from error
     return rules
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if not 0 < value <= 1 << 30:
+        raise ValueError("a size in MiB must be above 0")
+    return value
 
 
 def _divisions(value: str) -> tuple[int, ...]:

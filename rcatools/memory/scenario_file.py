@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rcatools.errors import InputError, UnknownNameError
+from rcatools.files import readable_file
 from rcatools.memory.whatif import Scenario
 
 MAX_SCENARIO_BYTES = 1 << 20
@@ -27,7 +28,7 @@ def load_scenario(path: str | Path) -> Scenario:
     """
     import yaml
 
-    with open(path, "rb") as file:
+    with readable_file(path, "a YAML file with a list of steps").open("rb") as file:
         data = file.read(MAX_SCENARIO_BYTES + 1)
     if len(data) > MAX_SCENARIO_BYTES:
         raise InputError(
@@ -36,9 +37,12 @@ def load_scenario(path: str | Path) -> Scenario:
     try:
         document = yaml.safe_load(data)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise InputError(f"{path} is not valid YAML ({' '.join(str(error).split())[:200]})") from error
+        why = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} is not valid YAML ({why}); correct it") from error
     if not isinstance(document, Mapping) or not isinstance(document.get("steps"), list):
-        raise InputError(f"{path} needs a 'steps' list; see rcatools snapshot --help")
+        raise InputError(
+            f"{path} needs a 'steps' list, such as 'steps: [alloc: {{name: a, size: 2 MiB}}, free: a]'"
+        )
     unknown = set(map(str, document)) - {"settings", "torch", "limit", "steps", "title"}
     if unknown:
         raise UnknownNameError(
@@ -58,7 +62,9 @@ class _Runner:
 
     def run(self, steps: Any, where: str, names: dict[str, Any]) -> None:
         if not isinstance(steps, Sequence) or isinstance(steps, str):
-            raise InputError(f"{where}: expected a list of steps, got {type(steps).__name__}")
+            raise InputError(
+                f"{where}: this must be a list of steps, not {type(steps).__name__}; put each step behind a dash"
+            )
         for number, step in enumerate(steps):
             self._count(where)
             self._step(step, f"{where}[{number}]", names)
@@ -83,7 +89,7 @@ class _Runner:
                 raise
             raise InputError(f"{where}: {error}") from error
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise InputError(f"{where}: {kind} misses or mistakes a field ({error})") from error
+            raise InputError(f"{where}: {kind} misses or mistakes a field ({error}); correct it") from error
 
     def _do(self, kind: str, value: Any, where: str, names: dict[str, Any]) -> None:
         scenario = self.scenario

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rcatools.errors import UnknownNameError
+
 KIB = 1024
 BLAS = "blas_workspace"
 BLAS_LT = "blas_lt_workspace"
@@ -61,6 +63,26 @@ def blas_config_bytes(text: str) -> int | None:
     if any(n < 0 for n in numbers):
         return None
     return sum(size * KIB * count for size, count in zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def workspace_bytes(variable: str, value: str) -> int | None:
+    """Bytes that a value of one of the workspace variables sets, or None where it sets none.
+
+    Raises:
+        UnknownNameError: no variable of that name sets a workspace.
+    """
+    if variable in BLAS_VARIABLES:
+        return blas_config_bytes(value)
+    if variable in LT_VARIABLES:
+        return int(value) * KIB if value.isdecimal() and len(value) < 15 else None
+    raise UnknownNameError("variable of a workspace", variable, (*BLAS_VARIABLES, *LT_VARIABLES))
+
+
+def workspace_form(variable: str) -> str:
+    """How a value of the variable is written."""
+    return (
+        "give KiB, such as 77824" if variable in LT_VARIABLES else "give KiB and count, such as :4096:2:16:8"
+    )
 
 
 def known_sizes(

@@ -21,6 +21,8 @@ SAME_IN_ALL = {
     "model_runner": "the model runner",
 }
 
+LARGEST = 1e18  # bytes, blocks or tokens beyond it were not measured
+
 
 @dataclass(frozen=True)
 class EstimateRow:
@@ -160,7 +162,8 @@ def _kv_confound(arm: str, own: pd.DataFrame, baseline: str, base: pd.DataFrame)
 def _numbers(runs: pd.DataFrame, figure: str) -> pd.Series:
     if figure not in runs.columns:
         return pd.Series(float("nan"), index=runs.index)
-    return pd.to_numeric(runs[figure], errors="coerce")
+    values = pd.to_numeric(runs[figure], errors="coerce").astype(float)
+    return values.where(values.abs() < LARGEST)
 
 
 def _flags(runs: pd.DataFrame, figure: str) -> pd.Series:

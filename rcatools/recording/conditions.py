@@ -5,10 +5,13 @@ Nothing is dropped here: every run stays in its recording, these tables say what
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from rcatools.recording.reader import Recording
 from rcatools.recording.schema import QUIET
+
+LARGEST = 1e15  # beyond it a clock, temperature or count was not measured
 
 
 def is_throttled(throttle: pd.Series) -> pd.Series:
@@ -44,6 +47,7 @@ def cycle_values(recording: Recording, metric: str) -> pd.DataFrame | None:
     runs = recording.timed_runs()
     good = runs[runs["outcome"] == "ok"]
     clock = _numbers(good, "sm_clock_mhz")
+    clock = clock.where(clock > 0)
     if good.empty or clock.isna().any():
         return None
     clocks = good.assign(clock=clock).pivot_table(index="block", columns="arm", values="clock")
@@ -99,8 +103,9 @@ def _verdict(equal: bool | None, wrong: int, *, checked: bool) -> str:
 
 
 def _numbers(frame: pd.DataFrame, name: str) -> pd.Series:
-    """A fact's column as numbers; what is no number is missing."""
-    return pd.to_numeric(_column(frame, name), errors="coerce")
+    """A fact's column as numbers; what is no finite number is missing."""
+    values = pd.to_numeric(_column(frame, name), errors="coerce").astype(float)
+    return values.where(np.isfinite(values) & (values.abs() < LARGEST))
 
 
 def _column(frame: pd.DataFrame, name: str) -> pd.Series:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -25,6 +27,7 @@ from rcatools.recording.schema import (
 
 MAX_MANIFEST_BYTES = 16 * 2**20
 MAX_TABLE_BYTES = 512 * 2**20
+LARGEST = 1e30  # no time, rate or size is larger, and sums of such numbers stay finite
 _REQUIRED = (
     "investigation",
     "state",
@@ -35,6 +38,11 @@ _REQUIRED = (
     "workload",
     "design",
 )
+_KINDS = {
+    **dict.fromkeys(("run", "arm", "outcome", "metric", "kernel"), "text"),
+    **dict.fromkeys(("block", "sample"), "a whole number"),
+    **dict.fromkeys(("value", "us"), "a number"),
+}
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
@@ -129,15 +137,19 @@ def read_manifest(folder: Path) -> Manifest:
     if not folder.is_dir():
         raise InputError(f"no recording at {folder}: give a folder written by 'rcatools record'")
     if not file.is_file():
-        raise InputError(f"{folder} has no manifest.json: it is not a recording made by 'rcatools record'")
+        raise InputError(f"{folder} has no manifest.json: give a folder written by 'rcatools record'")
     if file.stat().st_size > MAX_MANIFEST_BYTES:
-        raise InputError(f"{file} is larger than {MAX_MANIFEST_BYTES} bytes: it is not a manifest")
+        raise InputError(
+            f"{file} is larger than {MAX_MANIFEST_BYTES} bytes: it is not a manifest, give a folder written by 'rcatools record'"
+        )
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is damaged ({error}): restore it or record again") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InputError(f"{file} is not a recording manifest (its 'schema' is not {SCHEMA!r})")
+        raise InputError(
+            f"{file} is not a recording manifest (its 'schema' is not {SCHEMA!r}): give a folder written by 'rcatools record'"
+        )
     if document.get("version") != VERSION:
         raise InputError(
             f"{file} has schema version {document.get('version')!r}, this library reads {VERSION}: update rcatools"
@@ -161,26 +173,32 @@ def file_sha256(path: Path) -> str:
 def _check_types(file: Path, document: dict[str, Any]) -> None:
     for key in ("device", "environment", "workload", "design"):
         if not isinstance(document[key], dict):
-            raise InputError(f"{file}: '{key}' is not a mapping")
+            raise InputError(f"{file}: '{key}' is not a mapping; restore it or record again")
     for key in ("ceilings", "counts", "files"):
         if not isinstance(document.get(key, {}), dict):
-            raise InputError(f"{file}: '{key}' is not a mapping")
+            raise InputError(f"{file}: '{key}' is not a mapping; restore it or record again")
     if document["state"] not in STATES:
-        raise InputError(f"{file}: state {document['state']!r} is none of {', '.join(STATES)}")
+        raise InputError(
+            f"{file}: state {document['state']!r} is none of {', '.join(STATES)}; restore it or record again"
+        )
     design = document["design"]
     for key in ("baseline", "margin", "arms"):
         if key not in design:
-            raise InputError(f"{file}: the design lacks '{key}'")
+            raise InputError(f"{file}: the design lacks '{key}'; restore it or record again")
     arms = design["arms"]
     if not isinstance(arms, list) or not all(
         isinstance(arm, dict) and isinstance(arm.get("name"), str) for arm in arms
     ):
-        raise InputError(f"{file}: 'design.arms' must be a list of mappings with a name")
+        raise InputError(
+            f"{file}: 'design.arms' must be a list of mappings with a name; restore it or record again"
+        )
     if design["baseline"] not in {arm["name"] for arm in arms}:
-        raise InputError(f"{file}: baseline {design['baseline']!r} is not among its arms")
+        raise InputError(
+            f"{file}: baseline {design['baseline']!r} is not among its arms; restore it or record again"
+        )
     margin = design["margin"]
     if not isinstance(margin, int | float) or not 0 < margin < 1:
-        raise InputError(f"{file}: margin {margin!r} is not between 0 and 1")
+        raise InputError(f"{file}: margin {margin!r} is not between 0 and 1; restore it or record again")
 
 
 def _table(folder: Path, name: str, columns: tuple[str, ...], *, required: bool) -> pd.DataFrame:
@@ -192,7 +210,7 @@ def _table(folder: Path, name: str, columns: tuple[str, ...], *, required: bool)
             )
         return pd.DataFrame(columns=list(columns))
     if file.stat().st_size > MAX_TABLE_BYTES:
-        raise InputError(f"{file} is larger than {MAX_TABLE_BYTES} bytes")
+        raise InputError(f"{file} is larger than {MAX_TABLE_BYTES} bytes: give a recording of fewer runs")
     try:
         frame = pd.read_parquet(file)
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -201,8 +219,39 @@ def _table(folder: Path, name: str, columns: tuple[str, ...], *, required: bool)
         ) from None
     missing = [column for column in columns if column not in frame.columns]
     if missing:
-        raise InputError(f"{file} lacks the columns {', '.join(missing)}")
+        raise InputError(f"{file} lacks the columns {', '.join(missing)}; restore it or record again")
+    for column in frame.columns:
+        if not _plain(frame[column]):
+            raise InputError(f"{file}: column {column} holds nested values; restore it or record again")
+    for column in columns:
+        if not _fits(column, frame[column]):
+            raise InputError(
+                f"{file}: column {column} does not hold {_KINDS[column]} in every row; restore it or record again"
+            )
     return frame
+
+
+def _fits(column: str, values: pd.Series[Any]) -> bool:
+    """Whether every value is of the column's kind; columns without a kind may hold anything."""
+    kind = _KINDS.get(column)
+    if kind == "text":
+        return all(isinstance(value, str) for value in values.unique())
+    if kind is None or values.empty:
+        return True
+    if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
+        return False
+    if kind == "a number":
+        return not bool((values.abs() > LARGEST).any())
+    return bool(
+        np.isfinite(values.astype(float)).all() and (values % 1 == 0).all() and (values.abs() < 2**53).all()
+    )
+
+
+def _plain(values: pd.Series[Any]) -> bool:
+    """Whether every value is a text, a number, a truth value or missing."""
+    return values.dtype != object or all(
+        v is None or isinstance(v, str | int | float | np.generic) for v in values
+    )
 
 
 def _check_samples(folder: Path, samples: pd.DataFrame) -> None:
@@ -210,14 +259,16 @@ def _check_samples(folder: Path, samples: pd.DataFrame) -> None:
     bad = int((~(values > 0)).sum() + (values == float("inf")).sum())
     if bad:
         raise InputError(
-            f"{folder / 'samples.parquet'} holds {bad} values that are not positive finite numbers"
+            f"{folder / 'samples.parquet'} holds {bad} values that are not positive finite numbers; restore it or record again"
         )
     if samples.empty:
         raise InputError(
-            f"{folder / 'samples.parquet'} holds no sample: no run finished, see runs.parquet and logs/"
+            f"{folder / 'samples.parquet'} holds no sample: no run finished, see logs/ and record again"
         )
     if samples.duplicated(["run", "metric", "sample"]).any():
-        raise InputError(f"{folder / 'samples.parquet'} holds the same sample twice: it was merged wrongly")
+        raise InputError(
+            f"{folder / 'samples.parquet'} holds the same sample twice: it was merged wrongly, record again"
+        )
 
 
 def _arm_files(folder: Path, suffix: str) -> dict[str, Path]:
@@ -237,4 +288,4 @@ def _arm_files(folder: Path, suffix: str) -> dict[str, Path]:
 
 
 def _is_inside(folder: Path, file: Path) -> bool:
-    return file.resolve().is_relative_to(folder.resolve())
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder))

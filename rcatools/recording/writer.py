@@ -29,11 +29,13 @@ def exclusive(folder: Path) -> Iterator[None]:
 
     The lock belongs to the open file, so it ends with the process however that ends.
     """
+    fresh = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         stream = (folder / ".lock").open("w")
     except OSError as error:
-        raise InputError(f"cannot write into {folder}: {error.strerror}; choose another folder") from None
+        why = "it is a file" if folder.is_file() else error.strerror
+        raise InputError(f"cannot write into {folder}: {why}; choose another folder") from None
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,7 +44,13 @@ def exclusive(folder: Path) -> Iterator[None]:
                 f"another runner is writing {folder}: wait for it or choose another --out"
             ) from None
         os.set_inheritable(stream.fileno(), False)
-        yield
+        try:
+            yield
+        except BaseException:  # refused before anything was made: leave nothing behind
+            if fresh and [item.name for item in folder.iterdir()] == [".lock"]:
+                (folder / ".lock").unlink()
+                folder.rmdir()
+            raise
 
 
 def write_manifest(folder: Path, document: dict[str, Any]) -> None:

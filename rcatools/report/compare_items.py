@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rcatools.errors import InputError
 from rcatools.recording.tables import Request
 from rcatools.report.charts import Chart
 from rcatools.report.compare_figure import interval_chart
@@ -26,6 +27,8 @@ def judge_table(path: str, baseline: str, margin: float = 0.0) -> list[Chart | T
     """
     if not path:
         return []
+    if not baseline:
+        raise InputError(f"a table needs its baseline: set table_baseline to an arm or column of {path}")
     return items(judge_tables([(None, Path(path))], Request(baseline), margin=margin or DEFAULT_MARGIN))
 
 

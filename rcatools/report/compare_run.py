@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rcatools.errors import InputError
 from rcatools.recording.tables import Request, Source, Table, read_tables
 from rcatools.recording.tables.repeats import read_repeats
 from rcatools.report.compare_view import Line, Shown, lines
@@ -73,6 +75,12 @@ def judge_tables(
         repeats=tuple(repeats),
         not_repeats=tuple(not_repeats),
     )
+    compared = {os.path.realpath(path) for _, path in sources}
+    for path in repeat_tables:
+        if os.path.realpath(path) in compared:
+            raise InputError(
+                f"{path} is the compared table itself; A/A data must be other runs, give their table"
+            )
     if repeat_tables:
         frame = time_like(
             read_repeats(repeat_tables, request), {None: next(iter(table.higher.values()), False)}

@@ -27,7 +27,9 @@ def read(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError(f"{folder} has no {FILE_NAME}: run 'rcatools report' again")
     if file.stat().st_size > MAX_BYTES:
-        raise InputError(f"{file} is larger than {MAX_BYTES} bytes: it is not a verdict")
+        raise InputError(
+            f"{file} is larger than {MAX_BYTES} bytes: it is not a verdict, run 'rcatools report' again"
+        )
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -42,11 +44,12 @@ def check(document: Any, where: str) -> dict[str, Any]:
         InputError: a field is missing or has the wrong type; the message names it.
     """
     if not isinstance(document, dict):
-        raise InputError(f"{where} is not a verdict: it holds no mapping")
+        raise InputError(f"{where} is not a verdict: it holds no mapping; run 'rcatools report' again")
     try:
         msgspec.convert(_record_form(document), Diagnosis, strict=True)
         _check_live(document.get("live"))
         _check_questions(document.get("questions", []))
+        _check_environment(document["environment"])
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
@@ -85,6 +88,19 @@ def _check_questions(questions: Any) -> None:
     )
     if not good:
         raise TypeError("'questions' must hold questions with lists of sentences")
+
+
+def _check_environment(environment: dict[str, Any]) -> None:
+    for key in ("recordings", "checks"):
+        items = environment.get(key) or []
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise TypeError(f"'environment.{key}' must be a list of mappings")
+    for item in environment.get("recordings") or []:
+        if not isinstance(item.get("files") or {}, dict):
+            raise TypeError("'files' of a recording must be a mapping")
+    for item in environment.get("checks") or []:
+        if not all(isinstance(item.get(key), str) for key in ("recording", "check", "verdict", "text")):
+            raise TypeError("a check needs recording, check, verdict and text")
 
 
 def _check_live(live: Any) -> None:

@@ -23,6 +23,7 @@ from rcatools.report.safe import harmless
 
 if TYPE_CHECKING:
     from rcatools.diagnosis.investigation import Investigation
+    from rcatools.recording import Recording
 
 FOLDER = "evidence"
 
@@ -49,21 +50,13 @@ def gather(asked: Inputs) -> Evidence:
         InputError: an investigation or recording that cannot be used, or an unknown arm to drop.
     """
     # Imported here: a notebook that reads shared evidence back needs none of it.
-    from rcatools.diagnosis import judge, load_investigation
+    from rcatools.diagnosis import judge
     from rcatools.diagnosis.engine import without_arms
     from rcatools.recording import open_recording
     from rcatools.report.answers import further
     from rcatools.report.reading import measure_tables
 
-    declared = load_investigation(investigation_folder(asked.investigation))
-    opened = [open_recording(folder) for folder in asked.recordings]
-    for recording in opened:
-        if recording.manifest.investigation != declared.slug:
-            raise InputError(
-                f"recording {recording.name} is of {recording.manifest.investigation!r}, not of {declared.slug!r}: "
-                f"run 'rcatools report {recording.manifest.investigation}'"
-            )
-    _check_drop(declared, asked.drop_arms)
+    declared, opened = opened_inputs(asked)
     kept = [without_arms(item, asked.drop_arms) for item in opened] if asked.drop_arms else opened
     beside = [open_recording(folder) for folder in asked.companions]
     document = judge(declared, kept, margin=asked.margin, companions=beside).document()
@@ -81,6 +74,34 @@ def gather(asked: Inputs) -> Evidence:
     return Evidence(
         harmless(document | asked_beside | {"notebooks": list(notebooks)}), measure_tables(kept), facts
     )
+
+
+def opened_inputs(asked: Inputs) -> tuple[Investigation, list[Recording]]:
+    """The investigation and its recordings, read and found to belong together.
+
+    Raises:
+        InputError: one of them cannot be used, or an arm to drop is the baseline or not known.
+    """
+    from rcatools.diagnosis import load_investigation
+    from rcatools.recording import open_recording
+
+    declared = load_investigation(investigation_folder(asked.investigation))
+    opened = [open_recording(folder) for folder in asked.recordings]
+    for recording in opened:
+        if recording.manifest.investigation != declared.slug:
+            raise InputError(
+                f"recording {recording.name} is of {recording.manifest.investigation!r}, not of {declared.slug!r}: "
+                f"run 'rcatools report {recording.manifest.investigation}'"
+            )
+    _check_drop(declared, asked.drop_arms)
+    return declared, opened
+
+
+def check_drop(investigation: str, arms: Sequence[str]) -> None:
+    """Refuse arms that cannot be left out; errors as in :func:`opened_inputs`."""
+    from rcatools.diagnosis import load_investigation
+
+    _check_drop(load_investigation(investigation_folder(investigation)), arms)
 
 
 def load(folder: Path, key: str) -> Evidence | None:
@@ -123,4 +144,6 @@ def _check_drop(declared: Investigation, arms: Sequence[str]) -> None:
         if arm not in declared.spec.arms:
             raise UnknownNameError("arm to leave out", arm, declared.spec.arms)
         if arm == effect.baseline:
-            raise InputError(f"the baseline {arm!r} cannot be left out: everything is compared with it")
+            raise InputError(
+                f"the baseline {arm!r} cannot be left out: everything is compared with it; leave it in"
+            )

@@ -21,7 +21,9 @@ def fixes_that_work(document: Document) -> list[str]:
     effect = document["effect"]
     slow = effect is not None and effect["verdict"] == "slower"
     words_of = {
-        "equivalent": "back at the baseline" if slow else "no difference from the baseline",
+        "equivalent": "back at the baseline within the margin"
+        if slow
+        else "within the margin of the baseline",
         "faster": "faster than the baseline",
         "slower": "still slower" if slow else "slower than the baseline",
     }

@@ -65,9 +65,13 @@ def inputs(
     if margin is not None and not 0 < margin < 1:
         raise InputError(f"margin must be between 0 and 1 (0.01 is 1 %), got {margin}")
     investigation_folder(investigation)
+    folders = tuple(recording_folders(investigation, recordings))
+    for index, folder in enumerate(folders):
+        if folder.resolve() in [earlier.resolve() for earlier in folders[:index]]:
+            raise InputError(f"recording {folder} is given twice: give it once")
     return Inputs(
         investigation,
-        tuple(recording_folders(investigation, recordings)),
+        folders,
         margin,
         tuple(drop_arms),
         tuple(companion_folders(names_declared(investigation, "companions"))),

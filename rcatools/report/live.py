@@ -21,10 +21,11 @@ LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class LiveRun:
-    """How a live measurement went: the recording's folder, or the reason why there is none."""
+    """How a live measurement went: the recording's folder, or the reason and exit code why there is none."""
 
     folder: Path | None
     reason: str = ""
+    code: int | None = None
 
 
 def short(investigation: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -113,7 +114,7 @@ def measure(
     if code == 0:
         return LiveRun(folder)
     said = _last_line(log) if log and quiet else ""
-    return LiveRun(None, f"the live run failed (exit code {code}){': ' + said if said else ''}")
+    return LiveRun(None, f"the live run failed (exit code {code}){': ' + said if said else ''}", code)
 
 
 def with_package(path: str) -> str:

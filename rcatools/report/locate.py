@@ -75,6 +75,8 @@ def recording_folder(name: str | Path) -> Path:
     Raises:
         InputError: there is neither such a folder nor such an embedded recording.
     """
+    if not str(name).strip():
+        raise InputError("--recording is empty: give a folder, or the name of an embedded recording")
     path = Path(name)
     if path.is_dir():
         return path

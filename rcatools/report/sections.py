@@ -8,19 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rcatools import units
-from rcatools.diagnosis import wording
 from rcatools.report import answers, figures, fix_table, present, provenance, serving_view, words
 from rcatools.report.charts import Chart, is_empty
 from rcatools.report.findings import METHOD
 from rcatools.report.measured import Facts, Measured
 from rcatools.report.questions import OF_A_GAIN, QUESTIONS
 from rcatools.report.safe import clean
+from rcatools.report.section_tables import failed_runs_table, ledger_table, overview_arms, pins_table
 from rcatools.report.svg import draw
 from rcatools.report.table import Cell, Table, make, to_html
 
 Document = Mapping[str, Any]
-OVERVIEW_ROLES = ("baseline", "suspect", "fix", "repeat", "plant_additive", "plant_multiplicative")
-MAX_ARMS_IN_A_CHART = 40
 MOST_STACKED = 7  # columns up to which a row reads well as a block
 
 
@@ -334,61 +332,3 @@ def _limit(item: Mapping[str, Any]) -> str:
         "share": units.percent,
     }
     return forms.get(item["unit"], units.significant)(value)
-
-
-def overview_arms(document: Document, measured: Measured, facts: Facts) -> list[str]:
-    """Baseline, suspect, fixes, repeats and planted arms that have an allocator snapshot."""
-    named = [item["arm"] for item in document["arms"] if item["role"] in OVERVIEW_ROLES]
-    known = set(measured.ledger["arm"])
-    return [arm for arm in dict.fromkeys([facts.baseline, *named]) if arm in known][:MAX_ARMS_IN_A_CHART]
-
-
-def failed_runs_table(measured: Measured) -> Table:
-    """Runs without a result and why."""
-    failed = measured.runs[measured.runs["outcome"] != "ok"]
-    rows = [
-        [
-            Cell(str(row["run"]), code=True),
-            str(row["recording"]),
-            str(row["outcome"]),
-            str(row["reason"] or ""),
-        ]
-        for row in figures.records(failed)
-    ]
-    return make("Failed runs", ["Run", "Recording", "Outcome", "Reason"], rows)
-
-
-def ledger_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
-    """Allocator bytes per recording, arm and stream; of these arms only, where some are named."""
-    sizes = ["active", "awaiting_free", "stranded", "releasable", "reserved"]
-    rows = [
-        [
-            str(row["recording"]),
-            Cell(str(row["arm"]), code=True),
-            figures.stream_name(row["stream"]),
-            *(units.byte_size(row[name]) for name in sizes),
-        ]
-        for row in figures.records(measured.ledger)
-        if not arms or row["arm"] in arms
-    ]
-    columns = ["Recording", "Arm", "Stream", "Live", "Awaiting free", "Stranded", "Releasable", "Reserved"]
-    return make("Allocator ledger", columns, rows, numeric=range(3, 8))
-
-
-def pins_table(measured: Measured, arms: Sequence[str] = ()) -> Table:
-    """Live blocks of 1 MiB or more, and who holds them; of these arms only, where some are named."""
-    rows = [
-        [
-            Cell(str(row["arm"]), code=True),
-            figures.stream_name(row["stream"]),
-            units.byte_count(int(row["size"])),
-            wording.owner(str(row["owner"])),
-            str(row["basis"]),
-            units.byte_size(row["pins_bytes"]),
-            Cell(str(row["reason"]), code=True),
-        ]
-        for row in figures.records(measured.pins)
-        if not arms or row["arm"] in arms
-    ]
-    columns = ["Arm", "Stream", "Size", "Holder", "Known by", "Strands", "Because of"]
-    return make("Live blocks", columns, rows, numeric=(2, 5))

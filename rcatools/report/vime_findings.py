@@ -119,7 +119,7 @@ def _table(path: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path.name} of the investigation: {error}") from None
+        raise InputError(f"cannot read {path.name} of the investigation ({error}): restore it") from None
 
 
 def questions(document: Mapping[str, Any], extras: Extras) -> list[dict[str, Any]]:

@@ -99,9 +99,11 @@ def _parse_source(word: str) -> Source:
             f"there is no {word}: give ARM=PATH, a result file or folder, or the folder of a sweep"
         )
     if not Path(rest).exists():
-        raise InputError(f"{word}: there is no {rest}")
+        raise InputError(f"{word}: there is no {rest}; give ARM=PATH of a result file or folder")
     if not _NAME.fullmatch(arm):
-        raise InputError(f"{word}: the arm's name may hold letters, digits and underscores only")
+        raise InputError(
+            f"{word}: the arm's name may hold letters, digits and underscores only: give another"
+        )
     return Source(arm, Path(rest))
 
 
@@ -115,7 +117,9 @@ def ingest(plan: Plan, sources: Sequence[Source], out: Path, settings: Settings)
         raise InputError(f"{out} already holds a recording: choose another --out")
     runs = [run for source in sources for run in _read(source)]
     if not runs or len(runs) > MAX_RUNS:
-        raise InputError(f"{len(runs)} runs were given: at least one and at most {MAX_RUNS} can be ingested")
+        raise InputError(
+            f"{len(runs)} runs were given: at least one and at most {MAX_RUNS} can be ingested, give fewer or more"
+        )
     for run in runs:
         run.samples = run_samples(run.results, settings.lengths)
     load = common_load([run.samples for run in runs])
@@ -187,7 +191,9 @@ def _read_folder(source: Source) -> _Read:
         if found.starts or not facts.starts:
             facts = found
     if not results and not logs:
-        raise InputError(f"{source.path} holds neither a result of 'vllm bench' nor a log")
+        raise InputError(
+            f"{source.path} holds neither a result of 'vllm bench' nor a log: give a file or folder that does"
+        )
     if len(logs) > 1:
         notes.append(f"{len(logs)} logs; the facts are those of the last one that starts a server")
     return _Read(source.arm, source.path.name, _digest([*used, *logs]), results, facts, notes)
@@ -239,7 +245,9 @@ def _manifest(
 ) -> dict[str, Any]:
     baseline = settings.baseline or (plan.baseline if plan.baseline in arms else arms[0])
     if baseline not in arms:
-        raise InputError(f"the baseline {baseline!r} was not given: the arms are {', '.join(arms)}")
+        raise InputError(
+            f"the baseline {baseline!r} was not given: the arms are {', '.join(arms)}; give one with --baseline"
+        )
     platforms = {run.log.platform for run in runs if run.log.platform}
     backend = settings.backend or (platforms.pop() if len(platforms) == 1 else "unknown")
     versions = sorted({run.log.version for run in runs if run.log.version})

@@ -97,7 +97,9 @@ def inspect_vllm(command: str, extra: dict[str, str]) -> Installation:
     if done.returncode == 2:
         raise UnavailableError(last)
     if done.returncode != 0:
-        raise RunError(f"{command}: its environment cannot be described ({last})")
+        raise RunError(
+            f"{command}: its environment cannot be described ({last}): mend it, or give --vllm PATH"
+        )
     found = json.loads(done.stdout.strip().splitlines()[-1])
     return Installation(command, found["device"], found["environment"], bool(found["plugin"]))
 
@@ -115,7 +117,9 @@ def describe_here() -> dict[str, Any]:
     found = environment(torch)
     version = found["packages"].get("vllm", "")
     if not version:
-        raise UnavailableError("vLLM is not installed for the Python of the 'vllm' command")
+        raise UnavailableError(
+            "vLLM is not installed for the Python of the 'vllm' command: install it there, or give --vllm PATH"
+        )
     backend = "cpu" if "cpu" in version else choose_backend("auto", torch)
     names = {entry.name for entry in entry_points(group=GROUP)}
     return {

@@ -86,7 +86,7 @@ def read_results(path: Path) -> list[BenchResult]:
     """
     if path.stat().st_size > MAX_FILE_BYTES:
         raise UnsafeInputError(
-            f"{path.name} is larger than {MAX_FILE_BYTES} bytes: it is not a benchmark result"
+            f"{path.name} is larger than {MAX_FILE_BYTES} bytes: it is not a benchmark result, give a file of 'vllm bench'"
         )
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -166,10 +166,14 @@ def interpret(item: dict[str, Any], source: str) -> BenchResult:
         wanted += [key for key in item if key.startswith(("spec_decode_", "diffusion_", "probe_"))]
         values = _numbers(item, wanted, notes)
         if "duration" not in values and not any(rate in values for rate in _RATES):
-            raise InputError(f"{source} has neither a duration nor a rate: it is no whole serving result")
+            raise InputError(
+                f"{source} has neither a duration nor a rate: it is no whole serving result, run the benchmark again"
+            )
         return BenchResult(kind, source, setup, values, notes=tuple(notes))
     keys = ", ".join(sorted(str(key)[:30] for key in item)[:6])
-    raise InputError(f"{source} is no result of 'vllm bench' (its keys: {keys or 'none'})")
+    raise InputError(
+        f"{source} is no result of 'vllm bench' (its keys: {keys or 'none'}): give a file of 'vllm bench'"
+    )
 
 
 def _kind(item: dict[str, Any]) -> str:
@@ -203,7 +207,9 @@ def _latency(
     if len(kept) < len(listed):
         notes.append(f"{len(listed) - len(kept)} of {len(listed)} latencies are no positive numbers")
     if not kept and "avg_latency" not in values:
-        raise InputError(f"{source} has neither latencies nor their mean: it is no whole latency result")
+        raise InputError(
+            f"{source} has neither latencies nor their mean: it is no whole latency result, run the benchmark again"
+        )
     if not kept:
         notes.append("the single latencies are missing, only their mean is there")
     return BenchResult("latency", source, setup, values, {"latencies": kept} if kept else {}, tuple(notes))
@@ -217,7 +223,7 @@ def _throughput_rates(values: dict[str, float], source: str) -> dict[str, float]
             values[rate] = values[count] / elapsed
     if "tokens_per_second" not in values and "requests_per_second" not in values:
         raise InputError(
-            f"{source} has no rate and not what would give one: it is no whole throughput result"
+            f"{source} has no rate and not what would give one: it is no whole throughput result, run the benchmark again"
         )
     return values
 

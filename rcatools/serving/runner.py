@@ -108,7 +108,7 @@ def record(plan: Plan, options: Options, vllm: Installation, progress: Progress)
             manifest = with_memory(options.out, manifest, plan.baseline)
     if not _baseline_ok(options.out, plan.baseline):
         raise RunError(
-            f"no run of the baseline {plan.baseline!r} succeeded: see {options.out}/runs.parquet and {options.out}/logs"
+            f"no run of the baseline {plan.baseline!r} succeeded: see {options.out}/logs, mend that and record into another --out"
         )
     return manifest
 

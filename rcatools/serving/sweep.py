@@ -72,7 +72,7 @@ def read_sweep(folder: Path) -> tuple[SweepServer, ...]:
         if not runs:
             noted.append(f"{place.name}: no run was measured")
     if not any(runs for server in results.values() for runs in server.values()):
-        raise InputError(f"{folder} holds no measured run: every run of the sweep failed")
+        raise InputError(f"{folder} holds no measured run: every run of the sweep failed, run it again")
     return tuple(
         SweepServer(name, results[name], tuple(failures[name]), tuple(notes[name]))
         for name in sorted(results)
@@ -94,7 +94,7 @@ def _read_combination(folder: Path) -> tuple[tuple[BenchResult, ...], list[Bench
         if found and file.is_file():
             numbered.append((int(found[1]), bool(found[2]), file))
     if len(numbered) > MAX_FILES:
-        raise InputError(f"{folder} holds more than {MAX_FILES} runs")
+        raise InputError(f"{folder} holds more than {MAX_FILES} runs: give the folder of one experiment")
     runs: list[BenchResult] = []
     failed: list[BenchResult] = []
     for _, failure, file in sorted(numbered):

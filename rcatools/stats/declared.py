@@ -46,13 +46,15 @@ def split_arms(arms: Sequence[str], declared: Declared) -> tuple[list[str], list
     """Candidates and A/A arms in order of appearance."""
     if declared.baseline not in arms:
         raise UnknownNameError("baseline arm", declared.baseline, arms[:20])
-    for name in (*declared.arms, *declared.repeats):
+    for name in (*declared.arms, *declared.repeats, *declared.not_repeats):
         if name not in arms:
             raise UnknownNameError("arm", name, arms[:20])
+    if declared.baseline in (*declared.arms, *declared.repeats):
+        raise InputError(f"{declared.baseline!r} is the baseline itself; name another arm to compare with it")
     others = [arm for arm in arms if arm != declared.baseline]
     if not others:
         raise InputError(
-            f"the table holds the arm {declared.baseline!r} only; a comparison needs a second one"
+            f"the table holds the arm {declared.baseline!r} only; give rows of a second arm, or the column that names them with --arm-column"
         )
     repeats = [
         arm

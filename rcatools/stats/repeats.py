@@ -20,7 +20,7 @@ def runs_of(frame: pd.DataFrame) -> tuple[float, ...]:
     layout = lay_out(frame, str(frame["arm"].iloc[0]))
     logs = np.concatenate([cell.logs for cell in layout.cells.values()])
     if logs.size < 3:
-        raise InputError(f"the A/A table holds {logs.size} runs; a noise floor needs at least 3")
+        raise InputError(f"the A/A table holds {logs.size} runs; a noise floor needs at least 3, give more")
     return tuple(float(v) for v in np.exp(logs))
 
 
@@ -40,5 +40,7 @@ def difference_of(frame: pd.DataFrame) -> LogDifference:
     else:
         difference = ttest.from_runs(a.logs, b.logs)
     if difference is None or difference.sd is None:
-        raise InputError("the A/A tables hold fewer than two replicates an arm; a noise floor needs more")
+        raise InputError(
+            "the A/A tables hold fewer than two replicates an arm; a noise floor needs more, give them"
+        )
     return difference

@@ -84,7 +84,9 @@ def compare_summaries(frame: pd.DataFrame, declared: Declared) -> TableVerdict:
         if judged or again:
             results.append(_result(key, by_arm, judged, again, list(floors.values())))
     if not results:
-        raise InputError(f"no metric or workload holds both {declared.baseline!r} and another arm")
+        raise InputError(
+            f"no metric or workload holds both {declared.baseline!r} and another arm; give the same metrics and workloads for both"
+        )
     corrected, correction = correct(results, lambda result, arm: None)
     return TableVerdict(
         baseline=declared.baseline,
@@ -244,7 +246,9 @@ def _summary(row: Row) -> Summary:
     sd = None
     spread = _positive(row.get("sd"), zero=True)
     if _negative(row.get("sd")) or (low is not None and high is not None and low > high):
-        raise InputError(f"the summary of arm {row['arm']!r} has a negative spread or a range upside down")
+        raise InputError(
+            f"the summary of arm {row['arm']!r} has a negative spread or a range upside down; correct it"
+        )
     if spread is not None and n >= 2:
         sd = math.sqrt(math.log1p((spread / centre) ** 2))
     elif low is not None and high is not None and n >= 2 and high >= low:

@@ -64,7 +64,9 @@ def compare_table(frame: pd.DataFrame, declared: Declared) -> TableVerdict:
         else:
             results.append(result)
     if not results:
-        raise InputError(f"no metric or workload holds both {declared.baseline!r} and another arm")
+        raise InputError(
+            f"no metric or workload holds both {declared.baseline!r} and another arm; give the same metrics and workloads for both"
+        )
     warnings = list(layout.warnings) + _unit_warnings(layout)
     if skipped:
         warnings.append(f"{skipped} of {len(layout.groups)} workloads lack the baseline or every other arm")

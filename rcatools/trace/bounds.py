@@ -169,7 +169,7 @@ def read_ceilings(path: str | Path) -> Ceilings:
     Raises:
         InputError: neither of the two.
     """
-    file = existing_file(path)
+    file = existing_file(path, "the ceilings: roofline.csv or JSON with bytes_per_s")
     if file.stat().st_size > _MAX_FILE:
         raise InputError(f"{file.name}: too large for ceilings; give roofline.csv or a small JSON file")
     text = file.read_text("utf-8", "replace")
@@ -198,6 +198,13 @@ def ceilings_from(document: Mapping[str, Any], name: str) -> Ceilings:
         InputError: it holds none.
     """
     rates = document.get("flops")
+    given = {key: document.get(key) for key in (*_BANDWIDTHS, "matmul_flops")}
+    given |= {f"flops.{key}": value for key, value in rates.items()} if isinstance(rates, dict) else {}
+    for key, value in given.items():
+        if value is not None and _number(value) is None:
+            raise InputError(
+                f"{name}: {key} is {str(value)[:40]}; give a positive number in bytes or FLOPs per second"
+            )
     flops = (
         {str(key): rate for key, value in rates.items() if (rate := _number(value))}
         if isinstance(rates, dict)
@@ -205,15 +212,14 @@ def ceilings_from(document: Mapping[str, Any], name: str) -> Ceilings:
     )
     if "bf16" not in flops and (rate := _number(document.get("matmul_flops"))):
         flops["bf16" if _number(document.get("matmul_dtype_bits")) in (None, 16.0) else "fp32"] = rate
-    candidates = [
-        _number(document.get(key)) for key in ("bytes_per_s", "read_bytes_per_s", "copy_bytes_per_s")
-    ]
+    candidates = [_number(document.get(key)) for key in _BANDWIDTHS]
     bandwidth = max((value for value in candidates if value), default=None)
     if bandwidth is None and not flops:
         raise InputError(f"{name}: no ceilings in it; give bytes_per_s and flops by number type")
     return Ceilings(bandwidth, flops, str(document.get("source") or name))
 
 
+_BANDWIDTHS = ("bytes_per_s", "read_bytes_per_s", "copy_bytes_per_s")
 # rocprof-compute writes GB/s and GFLOP/s.
 _ROOFLINE = {"mfmabf16flops": "bf16", "mfmaf16flops": "fp16", "mfmaf32flops": "fp32", "mfmaf64flops": "fp64",
              "mfmaf8flops": "fp8"}  # fmt: skip

@@ -13,6 +13,7 @@ from typing import cast
 from isal import igzip_lib, isal_zlib
 
 from rcatools.errors import InputError, UnsafeInputError
+from rcatools.files import readable_file
 
 GZIP_MAGIC = b"\x1f\x8b"
 BLOCK_BYTES = 1 << 19
@@ -161,17 +162,13 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def existing_file(path: str | Path) -> Path:
+def existing_file(path: str | Path, wanted: str = "a trace file") -> Path:
     """The path of a readable, non-empty regular file.
 
     Raises:
-        InputError: it is missing, a folder, or empty.
+        InputError: it is missing, a folder, a pipe, or empty.
     """
-    file = Path(path)
-    if not file.exists():
-        raise InputError(f"{file} does not exist; give a trace file")
-    if not file.is_file():
-        raise InputError(f"{file} is not a file; give a trace file, not a folder")
+    file = readable_file(path, wanted)
     if file.stat().st_size == 0:
-        raise InputError(f"{file.name} is empty; record the trace again")
+        raise InputError(f"{file.name} is empty; give {wanted}")
     return file

@@ -41,7 +41,7 @@ def without_unusable(frame: pd.DataFrame, excluded: Counter[str], source: str) -
     excluded["missing"] -= min(failed, excluded["missing"])
     if not usable.any():
         raise InputError(
-            f"{source} holds no usable measurement ({describe(excluded)}); values must be positive numbers"
+            f"{source} holds no usable measurement ({describe(excluded)}); values must be positive numbers, correct them"
         )
     return frame if usable.all() else frame[usable].reset_index(drop=True)
 
@@ -94,7 +94,7 @@ def check_scale(frame: pd.DataFrame, any_scale: bool = False) -> None:
         group = int(np.argmax(span))
         low, high = 10.0 ** float(table["min"].iloc[group]), 10.0 ** float(table["max"].iloc[group])
         raise InputError(
-            f"values from {low:.3g} to {high:.3g} in one comparison cannot be one quantity; check them"
+            f"values from {low:.3g} to {high:.3g} in one comparison cannot be one quantity; name the column with --value or --metric, or correct them"
         )
     if any_scale:
         return

@@ -41,15 +41,17 @@ def read_delimited(data: bytes, source: str, as_text: tuple[str, ...] = ()) -> S
     if not header.strip():
         raise InputError(f"{source} is empty; give a table with a header line and one row per measurement")
     if header_end < 0 or not data[header_end:].strip():
-        raise InputError(f"{source} has a header but no rows")
+        raise InputError(f"{source} has a header but no rows; give one row per measurement")
     if len(header) > _MAX_HEADER:
-        raise InputError(f"{source}: the first line has {len(header):,} characters; this is no table")
+        raise InputError(
+            f"{source}: the first line has {len(header):,} characters; this is no table, give CSV, JSON or Parquet"
+        )
     delimiter = max(_DELIMITERS, key=header.count) if any(c in header for c in _DELIMITERS) else ","
     names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter))]
     _check_header(names, source)
     frame = _read(data, names, delimiter, source, as_text)
     if frame.empty:
-        raise InputError(f"{source} has a header but no rows")
+        raise InputError(f"{source} has a header but no rows; give one row per measurement")
     return Sheet(frame, "table", source, decimal_comma=delimiter == ";" and _commas_for_points(frame))
 
 
@@ -68,7 +70,9 @@ def _read(
             ),
         )
     except pa.ArrowInvalid as error:
-        raise InputError(f"{source} cannot be read as a table: {_plain(str(error))}") from None
+        raise InputError(
+            f"{source} cannot be read as a table ({_plain(str(error))}); give CSV with the same columns in every line"
+        ) from None
     frame: pd.DataFrame = table.to_pandas(self_destruct=True, date_as_object=True)
     return frame
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rcatools.errors import InputError, UnsafeInputError
+from rcatools.files import readable_file
 from rcatools.recording.tables import harness
 from rcatools.recording.tables.delimited import read_delimited
 from rcatools.recording.tables.model import Sheet
@@ -34,8 +35,9 @@ def read_sheet(path: Path, as_text: tuple[str, ...] = ()) -> Sheet:
     Raises:
         InputError: the file is of no accepted form, or damaged.
         UnsafeInputError: the file is larger than the limits (2 GiB; JSON 512 MiB).
-        OSError: the file cannot be opened.
+        OSError: the file cannot be read.
     """
+    path = readable_file(path, "a table", piped=True)
     size = path.stat().st_size
     if size > MAX_BYTES:
         raise UnsafeInputError(
@@ -43,7 +45,10 @@ def read_sheet(path: Path, as_text: tuple[str, ...] = ()) -> Sheet:
         )
     if path.suffix.lower() == ".parquet":
         return Sheet(_read_parquet(path), "table", path.name)
-    data = path.read_bytes()
+    with path.open("rb") as stream:
+        data = stream.read(MAX_BYTES + 1)  # a pipe tells no size
+    if len(data) > MAX_BYTES:
+        raise UnsafeInputError(f"{path.name} holds more than {MAX_BYTES:,} bytes; give the columns you need")
     head = data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n")
     if head[:1] in (b"{", b"[") or path.suffix.lower() in (".json", ".jsonl", ".ndjson"):
         return _read_json(data, path.name)
@@ -61,14 +66,16 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups)
         )
         if in_memory > MAX_BYTES:
-            raise UnsafeInputError(f"{path.name} unpacks to {in_memory:,} bytes, more than {MAX_BYTES:,}")
+            raise UnsafeInputError(
+                f"{path.name} unpacks to {in_memory:,} bytes, more than {MAX_BYTES:,}; give the columns you need"
+            )
         frame: pd.DataFrame = file.read().to_pandas()
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"{path.name} is no readable Parquet file: {str(error).splitlines()[0][:150]}"
+            f"{path.name} is no readable Parquet file ({str(error).splitlines()[0][:150]}); write it again or give CSV"
         ) from None
     if frame.empty:
-        raise InputError(f"{path.name} has no rows")
+        raise InputError(f"{path.name} has no rows; give one row per measurement")
     return frame
 
 
@@ -83,7 +90,7 @@ def _read_json(data: bytes, source: str) -> Sheet:
         return sheet
     frame = _rows_of(document, source)
     if frame.empty:
-        raise InputError(f"{source} holds no rows")
+        raise InputError(f"{source} holds no rows; give one row per measurement")
     frame.columns = [str(c) for c in frame.columns]
     return Sheet(frame, "table", source)
 
@@ -96,15 +103,17 @@ def _parse(data: bytes, source: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise UnsafeInputError(f"{source} nests deeper than a table ever does") from None
+        raise UnsafeInputError(f"{source} nests deeper than a table ever does; give flat rows") from None
     except ValueError as whole:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2:
-            raise InputError(f"{source} is no JSON: {whole}") from None
+            raise InputError(f"{source} is no JSON ({whole}); write it again or give CSV") from None
         try:
             return [json.loads(line) for line in lines]
         except (ValueError, RecursionError):
-            raise InputError(f"{source} is neither JSON nor JSON Lines: {whole}") from None
+            raise InputError(
+                f"{source} is neither JSON nor JSON Lines ({whole}); write it again or give CSV"
+            ) from None
 
 
 def _rows_of(document: Any, source: str) -> pd.DataFrame:

@@ -47,7 +47,9 @@ def read_document(document: Any, source: str) -> Sheet | None:
         if matches(document):
             found = list(rows(document))
             if not found:
-                raise InputError(f"{source} is a {form} file without any measurement")
+                raise InputError(
+                    f"{source} is a {form} file without any measurement; run the benchmark again"
+                )
             return Sheet(pd.DataFrame(found), form, source)
     return None
 

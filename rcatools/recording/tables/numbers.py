@@ -123,4 +123,6 @@ def require_columns(frame: pd.DataFrame, names: Sequence[str], source: str) -> N
     """Raise InputError naming the columns there are when one of ``names`` is missing."""
     missing = [name for name in names if name not in frame.columns]
     if missing:
-        raise InputError(f"{source} has no column {missing[0]!r}; its columns are {listed(frame.columns)}")
+        raise InputError(
+            f"{source} has no column {missing[0]!r}; its columns are {listed(frame.columns)}; name one of them"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from rcatools.recording.tables.convert import Rows, to_rows
 from rcatools.recording.tables.files import read_sheet
 from rcatools.recording.tables.model import Request, Sheet, Table
 from rcatools.recording.tables.names import listed, more_is_better, plain, statistic_of
+from rcatools.recording.tables.numbers import require_columns
 from rcatools.recording.tables.roles import Roles, decide_roles
 
 Source = tuple[str | None, Path]
@@ -36,8 +38,12 @@ def read_tables(sources: Sequence[Source], request: Request) -> Table:
         OSError: a file cannot be opened.
     """
     if not sources:
-        raise InputError("no table was given")
+        raise InputError("no table was given: give at least one file")
+    _each_once(sources)
     sheets = [read_sheet(path, _text_columns(request)) for _, path in sources]
+    for column in request.ignore:
+        if not any(column in sheet.frame.columns for sheet in sheets):
+            require_columns(sheets[0].frame, [column], sheets[0].source)
     name = sheets[0].source if len(sheets) == 1 else f"{len(sheets)} files"
     prepared, file_notes = _named_arms(sheets, sources, request)
     parts: list[Rows] = []
@@ -65,6 +71,16 @@ def read_tables(sources: Sequence[Source], request: Request) -> Table:
         unknown=tuple(unknown),
         sources=tuple(sheet.source for sheet in sheets),
     )
+
+
+def _each_once(sources: Sequence[Source]) -> None:
+    """InputError where an arm is given one file twice: its measurements would count twice."""
+    seen: set[tuple[str | None, str]] = set()
+    for arm, path in sources:
+        key = (arm, os.path.realpath(path))
+        if path.is_file() and key in seen:
+            raise InputError(f"{path} is given twice, so its measurements would count twice; give it once")
+        seen.add(key)
 
 
 def _text_columns(request: Request) -> tuple[str, ...]:

@@ -146,10 +146,17 @@ def _wide_arms(frame: pd.DataFrame, request: Request, source: str) -> tuple[tupl
     baseline = by_plain.get(plain(request.baseline)) or _by_stem(frame, request.baseline)
     if baseline is None:
         called = [str(c) for c in frame.columns if role_of(c) == "arm"]
-        known = _labels(frame, called[0]) if called else [str(c) for c in frame.columns]
-        raise UnknownNameError("baseline arm", request.baseline, known[:20])
+        if called:
+            raise UnknownNameError("baseline arm", request.baseline, _labels(frame, called[0]))
+        raise InputError(
+            f"{source}: no column names the arms or is called {request.baseline!r}{_what_there_is(frame)}; give "
+            "--arm-column COL, or a baseline that stands in the table"
+        )
     if not looks_numeric(frame[baseline]):
-        raise InputError(f"{source}: the baseline column {baseline!r} holds no numbers")
+        raise InputError(
+            f"{source}: the baseline column {baseline!r} holds no numbers; give a column of measurements, or "
+            "--arm-column COL"
+        )
     if request.arms:
         others = [_actual(frame, _by_stem(frame, arm) or arm, source) for arm in request.arms]
     else:
@@ -163,6 +170,14 @@ def _wide_arms(frame: pd.DataFrame, request: Request, source: str) -> tuple[tupl
     return (baseline, *others), [
         f"columns {listed([baseline, *others])} were read as the arms of a wide table"
     ]
+
+
+def _what_there_is(frame: pd.DataFrame) -> str:
+    """The labels of columns that could name arms, or else the columns, in brackets."""
+    texts = [str(c) for c in frame.columns if not looks_numeric(frame[c]) and 2 <= frame[c].nunique() <= 20]
+    if texts:
+        return f" ({'; '.join(f'column {c!r} holds {listed(_labels(frame, c)[:5])}' for c in texts[:3])})"
+    return f" (columns: {listed(frame.columns)})"
 
 
 def _by_stem(frame: pd.DataFrame, label: str) -> str | None:

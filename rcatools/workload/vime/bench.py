@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -71,7 +72,7 @@ class BenchConfig:
                 raise InputError(
                     f"workload parameter {name} must be {kinds[name].__name__}, got {value!r}"
                 ) from None
-            if name not in {"worlds", "seed"} and chosen[name] <= 0:
+            if name not in {"worlds", "seed"} and not 0 < chosen[name] < math.inf:
                 raise InputError(f"workload parameter {name} must be positive, got {value!r}")
         return cls(**chosen)
 
@@ -93,6 +94,11 @@ class BenchConfig:
     def label(self, world: int) -> str:
         """What stands before "_us" in a metric of that world size: nothing for the judged one."""
         return "" if world == self.judged else f"_{world}"
+
+
+def check_parameters(values: Mapping[str, Any]) -> None:
+    """Refuse what :func:`run` would refuse; errors as in :meth:`BenchConfig.from_mapping`."""
+    BenchConfig.from_mapping(values).world_sizes()
 
 
 def variant_of(settings: Mapping[str, Any]) -> Variant:
