@@ -97,7 +97,7 @@ def test_a_contradicted_cause_makes_no_remarks() -> None:
         ("2026-01-02T00:00:00+00:00", "took their present form after r had been seen"),
         (
             "2026-02-01T00:00:00+00:00",
-            "r (2026-02-01 00:00 UTC) was recorded after that: this is the test of them",
+            "r (2026-02-01 00:00 UTC) was recorded after that: this is the test of the predicted outcomes",
         ),
         ("2026-01-01T00:00:00+00:00", "r is older than the predictions"),
     ],
@@ -105,7 +105,7 @@ def test_a_contradicted_cause_makes_no_remarks() -> None:
 def test_a_recording_tests_the_predictions_only_if_it_was_made_after_them(created: str, said: str) -> None:
     (line,) = (text for text in judged(0.0, created).details if "predictions of 'a thing'" in text)
     assert said in line
-    assert ("the test of them" in line) is ("after that" in said)
+    assert ("the test of the predicted outcomes" in line) is ("after that" in said)
 
 
 @pytest.mark.parametrize(

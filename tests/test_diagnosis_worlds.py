@@ -196,6 +196,20 @@ def test_other_devices_are_listed_and_not_mixed_in(written: Recording, diagnosis
     assert "A CPU" in judge(INVESTIGATION, [other, written]).answer
 
 
+def test_another_card_of_the_kind_is_named_with_what_it_shows(written: Recording) -> None:
+    def on_card(uuid: str, path: str) -> Recording:
+        device = {**written.manifest.device, "uuid": uuid}
+        return replace(written, path=Path(path), manifest=replace(written.manifest, device=device))
+
+    found = judge(INVESTIGATION, [on_card("a", "first"), on_card("b", "second")])
+    assert found.answer.startswith("On one ")
+    (line,) = (text for text in found.details if "another card" in text)
+    assert line.startswith("second was made on another card of this kind: side against off there +")
+    assert "blocks" in line
+    same = judge(INVESTIGATION, [on_card("a", "first"), on_card("a", "second")])
+    assert not any("another card" in text for text in same.details)
+
+
 def test_a_parameter_that_an_older_recording_does_not_tell_had_its_default(written: Recording) -> None:
     def with_parameters(**values: object) -> Recording:
         workload = {**written.manifest.workload, "name": "decode", "parameters": values}

@@ -134,7 +134,7 @@ def test_code_comes_first_and_every_kind_is_found() -> None:
     two = replace(two, device=two.device | {"name": "another CPU"})
     assert compare_provenance(one, two) == (
         ProvenanceDifference("code", "kernels diff_sha256", "not told", "b" * 12),
-        ProvenanceDifference("code", "kernels dirty", "False", "True"),
+        ProvenanceDifference("code", "kernels dirty", "no", "yes"),
         ProvenanceDifference("package", "torch", "2.13.0", "2.13.1"),
         ProvenanceDifference("setting", "NCCL_ALGO", "not told", "Ring"),
         ProvenanceDifference("device", "name", "a CPU", "another CPU"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rcatools.recording import Recording
@@ -30,4 +31,5 @@ def unlike(a: Recording, b: Recording) -> str:
 def _parameters(recording: Recording) -> dict[str, Any]:
     """The workload's parameters; one that an older recording does not tell had the value of ADDED_LATER."""
     workload = recording.manifest.workload
-    return ADDED_LATER.get(str(workload.get("name")), {}) | (workload.get("parameters") or {})
+    told = workload.get("parameters")
+    return {**ADDED_LATER.get(str(workload.get("name")), {}), **(told if isinstance(told, Mapping) else {})}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rcatools import units
+from rcatools.diagnosis.cards import other_cards
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import command
 from rcatools.diagnosis.records import (
@@ -132,7 +133,7 @@ def details(
         lines.append(
             f"With this spread about {blocks} blocks would show a difference of {units.percent(case.margin)}."
         )
-    return (*lines, *not_judged(case))
+    return (*lines, *other_cards(case), *not_judged(case))
 
 
 def has_figures(case: Case, name: str) -> bool:
@@ -183,7 +184,7 @@ def _foreseen(case: Case, item: HypothesisResult) -> list[str]:
     old = [r.name for r in case.recordings if r.name not in seen and r not in fresh]
     lines = []
     made = " and ".join(f"{r.name} ({r.manifest.created_utc[:16].replace('T', ' ')} UTC)" for r in fresh)
-    test = f"{made} {'was' if len(fresh) == 1 else 'were'} recorded after that: {'this is' if len(fresh) == 1 else 'these are'} the test of them"
+    test = f"{made} {'was' if len(fresh) == 1 else 'were'} recorded after that: {'this is' if len(fresh) == 1 else 'these are'} the test of the predicted outcomes"
     if seen:
         known = f"The predictions of '{item.title}' took their present form after {' and '.join(seen)} had been seen"
         lines.append(

@@ -102,15 +102,14 @@ class Case:
 
     @property
     def device_name(self) -> str:
-        """Name of the device in words, with how many of them the recordings are from: "one NVIDIA H200"."""
+        """The first recording's device in words: "one NVIDIA H200" where the card is known, else its name."""
         if self.primary is None:
             return "no device"
         device = self.primary.manifest.device
         name = device.get("name") or device.get("backend")
         if not name:
             return "an unnamed device"
-        known = {r.manifest.device["uuid"] for r in self.recordings if r.manifest.device.get("uuid")}
-        return f"{'one' if len(known) == 1 else len(known)} {name}" if known else str(name)
+        return f"one {name}" if device.get("uuid") else str(name)
 
     @cached_property
     def several_devices(self) -> bool:

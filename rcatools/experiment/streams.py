@@ -25,7 +25,8 @@ class Limit:
     """What is known about a machine's limit of work on further streams.
 
     Attributes:
-        source: "measured here" or the recording's name.
+        source: "measured here" or the recording's name; a recording's price is read after its decode step, and the
+            graph that reads it counts too, so its place comes earlier than that of the step.
         device: its name.
         points: rows of "streams" (further streams that ran one kernel each), "us" (price of one boundary, median),
             "low", "high" (range over processes) and "processes".
@@ -170,6 +171,8 @@ def sentences(limit: Limit) -> list[str]:
             f"of 0 to {most} further streams; no step was seen",
             *_about_one_stream(limit),
         ]
+    if limit.source != "measured here":
+        where += ", read after decode, which counts too"
     interval = f", 95 % interval {limit.cost_ci[0]:.3f} to {limit.cost_ci[1]:.3f}" if limit.cost_ci else ""
     further = "further streams that ran one kernel each"
     if limit.safe is not None and limit.stepped - limit.safe == 1:

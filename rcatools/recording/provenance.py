@@ -75,7 +75,7 @@ def _add(facts: dict[tuple[str, str], str], kind: str, values: Mapping[str, Any]
     for key, value in values.items():
         if value is None or isinstance(value, dict | list):
             continue
-        text = str(value)
+        text = ("yes" if value else "no") if isinstance(value, bool) else str(value)
         facts[kind, str(key)] = text[:12] if key.endswith(("sha256", "commit")) else text
 
 
