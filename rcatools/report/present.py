@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,9 +38,9 @@ STATUS_ORDER = ("supported", "undecided", "not_tested", "contradicted")
 
 
 def groups(document: Document) -> dict[str, list[Mapping[str, Any]]]:
-    """Hypotheses by group, in declared order of the groups, those that stand first."""
+    """Hypotheses by group, in declared order of the groups and provenance last; in a group, those that stand first."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for item in document["hypotheses"]:
+    for item in sorted(document["hypotheses"], key=lambda one: one["group"] == "provenance"):
         found.setdefault(item["group"], []).append(item)
 
     def place(item: Mapping[str, Any]) -> int:
@@ -67,13 +68,28 @@ def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
     failed = [item for item in predictions if item["holds"] is False and item["necessary"]]
     held = [item for item in predictions if item["holds"] is True]
     if hypothesis["status"] == "contradicted" and failed:
-        told = [f"{item['text']}: {item['expected']} expected, {words.seen(item)} seen" for item in failed]
+        told = [failed_prediction(item) for item in failed]
         left = wording.counted(len(told) - most, "further prediction")
-        return _few(told, most, f"{left} {'fails' if len(told) - most == 1 else 'fail'}") + on_devices(failed)
+        rest = f"{left} {'fails' if len(told) - most == 1 else 'fail'}"
+        return _few(told, most, rest, ". ") + on_devices(failed)
     if hypothesis["status"] == "supported" and held:
         told = [f"{item['text']}: {words.seen(item)}" for item in own_first(held)]
         return f"{_few(told, most, f'{len(told) - most} more')}. {balance(predictions)}{on_devices(held)}"
     return str(hypothesis["reason"])
+
+
+_SHARE = re.compile(r"(-?[\d.]+ %) of the effect")
+
+
+def failed_prediction(item: Mapping[str, Any]) -> str:
+    """A prediction that failed: what was predicted of which observation, and what was seen."""
+    share = _SHARE.search(str(item["observed"]))
+    of_effect = share is not None and str(item["expected"]).endswith("of the effect")
+    seen = f"{share.group(1)} of it" if share is not None and of_effect else words.seen(item)
+    about = str(item["text"]).removeprefix("the effect ") if of_effect else ""
+    if about and about != item["text"]:
+        return f"predicted: {item['expected']} {about}; seen: {seen}"
+    return f"{item['text']}: predicted {item['expected']}; seen: {seen}"
 
 
 def on_devices(predictions: Sequence[Mapping[str, Any]]) -> str:
@@ -105,7 +121,13 @@ def balance(predictions: Sequence[Mapping[str, Any]]) -> str:
     open_ones = sum(1 for item in predictions if item["holds"] is None)
     necessary = sum(1 for item in failed if item["necessary"])
     texts = [f"{wording.counted(held, 'prediction')} {'holds' if held == 1 else 'hold'}"]
-    if failed:
+    if failed and not necessary:
+        told = [f"{item['text']} ({words.seen(item)})" for item in failed]
+        do = (
+            "1 does not, not a necessary one" if len(failed) == 1 else f"{len(failed)} do not, none necessary"
+        )
+        texts.append(f"{do}: {_few(told, 2, 'and others')}")
+    elif failed:
         texts.append(f"{len(failed)} {'fails' if len(failed) == 1 else 'fail'} ({necessary} necessary)")
     else:
         texts.append("none fails")
@@ -114,9 +136,9 @@ def balance(predictions: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(texts)
 
 
-def _few(told: list[str], most: int, rest: str) -> str:
-    shown = "; ".join(told[:most])
-    return shown if len(told) <= most else f"{shown}; {rest}"
+def _few(told: list[str], most: int, rest: str, between: str = "; ") -> str:
+    shown = between.join(words.capital(text) if between == ". " else text for text in told[:most])
+    return shown if len(told) <= most else f"{shown}{between}{rest}"
 
 
 def titles(document: Document) -> dict[str, str]:
@@ -238,10 +260,14 @@ def _mark(holds: bool | None) -> Cell:
     return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
 
 
+OTHER_CARD = " †"
+
+
 def arms(document: Document, *, bars: bool = False) -> Table:
     """Every arm against the baseline; ``bars``: a bar of characters too."""
     scale = max((abs(item["ratio"] - 1) for item in document["arms"] if item["ratio"]), default=0.0)
     memory = any(item.get("live_bytes") is not None for item in document["arms"])
+    places = short_recordings(document)
     rows = []
     for item in document["arms"]:
         bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
@@ -257,17 +283,40 @@ def arms(document: Document, *, bars: bool = False) -> Table:
                 str(item["n"]),
                 units.p_value(item["p_value"]),
                 *live,
-                wording.reasons(item["reasons"]),
+                *([places.get(item["recording"], item["recording"])] if len(places) > 1 else []),
+                "; ".join(
+                    text for text in (wording.reasons(item["reasons"]), item.get("caveat", "")) if text
+                ),
             ]
         )
     columns = ["Arm", "What it does", "Verdict", "Time against baseline", *(["−   0   +"] if bars else [])]
-    columns += ["Detection limit", "Blocks", "p", *(["Left under side stream"] if memory else []), "Reasons"]
+    columns += ["Detection limit", "Blocks", "p", *(["Left under side stream"] if memory else [])]
+    columns += [*(["Recording"] if len(places) > 1 else []), "Reasons"]
     first = 5 if bars else 4
-    return make("All arms", columns, rows, numeric=(3, *range(first, first + 3 + memory)))
+    marked = any(OTHER_CARD in name for name in places.values())
+    note = f"{OTHER_CARD.strip()} recorded on another card of the same name." if marked else ""
+    return make("All arms", columns, rows, numeric=(3, *range(first, first + 3 + memory)), note=note)
+
+
+def short_recordings(document: Document) -> dict[str, str]:
+    """The recordings that arms were timed in, each with its name without what all share; other cards marked."""
+    names = list(dict.fromkeys(item["recording"] for item in document["arms"] if item["recording"]))
+    words_of = [name.split("-") for name in names]
+    shared = 0
+    while words_of and all(len(w) > shared + 1 and w[shared] == words_of[0][shared] for w in words_of):
+        shared += 1
+    cards = {item["name"]: item.get("uuid") for item in document["environment"].get("recordings") or ()}
+    first = document["environment"].get("uuid")
+    return {
+        name: "-".join(parts[shared:])
+        + (OTHER_CARD if first and cards.get(name) not in (None, first) else "")
+        for name, parts in zip(names, words_of, strict=True)
+    }
 
 
 def kernels(document: Document) -> Table:
     """Isolated kernels, suspect against baseline."""
+    priced = any(item.get("against_boundary") for item in document["kernels"])
     rows = [
         [
             Cell(item["kernel"], code=True),
@@ -276,6 +325,7 @@ def kernels(document: Document) -> Table:
             units.duration_us(item["base_us"]),
             units.signed_duration_us(item["delta_us"]),
             words.effect(item),
+            *([item.get("against_boundary", "")] if priced else []),
             words.detection(item["mde"]),
             units.percent(item["share"]),
             units.share(item["ceiling"]) if item.get("ceiling") is not None else "",
@@ -290,6 +340,7 @@ def kernels(document: Document) -> Table:
         "Baseline",
         "Difference",
         "Change",
+        *(["Against one boundary"] if priced else []),
         "Detection limit",
         "Share of the step",
         "Of the measured ceiling",
@@ -297,7 +348,15 @@ def kernels(document: Document) -> Table:
     ]
     note = "Each launched back to back in a graph: a time holds one kernel boundary." if rows else ""
     title = "Kernels alone, suspect against baseline"
-    return make(title, columns, rows, numeric=(2, 3, 4, 5, 6, 7, 8), note=note)
+    if priced:
+        price = document["boundary"]
+        ends = sorted((price["delta_us"], price["gap_us"] or price["delta_us"]))
+        note += (
+            f" Against one boundary: whether the interval of the difference lies below, within or above "
+            f"{units.duration_us(ends[0])} to {units.duration_us(ends[1])}, what one more costs."
+        )
+    numeric = (2, 3, 4, 5, 7, 8, 9) if priced else (2, 3, 4, 5, 6, 7, 8)
+    return make(title, columns, rows, numeric=numeric, note=note)
 
 
 def reconcile(document: Document) -> Table:
@@ -307,14 +366,27 @@ def reconcile(document: Document) -> Table:
             Cell(item["arm"], code=True),
             units.signed_duration_us(item["measured_us"]),
             units.signed_duration_us(item["kernels_us"]),
+            units.signed_duration_us(item["launches_us"]),
             units.signed_duration_us(item["gaps_us"]),
             units.signed_duration_us(item["unexplained_us"]),
             item["text"],
         ]
         for item in document["reconcile"]
     ]
-    columns = ["Arm", "Step, measured", "Kernels, traced", "Gaps, traced", "Not explained", "Reading"]
-    return make("Where the time went", columns, rows, numeric=(1, 2, 3, 4))
+    columns = [
+        "Arm",
+        "Step, measured",
+        "Same kernels",
+        "Added launches",
+        "Same gaps",
+        "Not explained",
+        "Reading",
+    ]
+    note = (
+        "Kernels, launches and gaps are traced. Added launches: kernels that only one of the two has, each with one gap of "
+        "the baseline; a launch that is gone counts negative."
+    )
+    return make("Where the time went", columns, rows, numeric=(1, 2, 3, 4, 5), note=note if rows else "")
 
 
 def mechanisms(document: Document) -> Table:
