@@ -90,7 +90,7 @@ def _against_arm(check: LedgerFigure, pairs: Floats, unsteady: int, place: Evide
     if check.modulo:
         pairs = pairs % check.modulo
     n = len(pairs)
-    left = f"; equal arms differ in {unsteady} of {n + unsteady}" if unsteady else ""
+    left = f", while equal arms differ in {unsteady} of {n + unsteady}" if unsteady else ""
     if n == 0:
         text = f"{_label(check)}: in no block do equal arms agree{left}"
         return _outcome("varies", text, math.nan, unsteady, place, check.unit)
