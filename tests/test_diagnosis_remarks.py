@@ -235,3 +235,21 @@ def test_figures_of_what_stands_are_told_once(stands: str) -> None:
         s for s in judge(Investigation(parse_investigation(text)), [given]).details if s.startswith("B is so")
     )
     assert line.count("12 blocks") == 1
+
+
+def test_a_product_that_is_two_kernels_in_the_trace_is_held_against_two_boundaries() -> None:
+    given, steps = cliff()
+    declared = list(worlds.KERNELS)
+    place = declared.index("kv_gather")
+    names = [f"{name}_kernel" for name in declared]
+    names.insert(place, "void cublasLt::splitKreduce_kernel<32, 16>")
+    steps = {
+        key: replace(item, order=tuple(names), kernels=item.kernels + 40) if key[1] == "off" else item
+        for key, item in steps.items()
+    }
+    whole = diagnose(Case(CAPTURE, [given], steps=steps))
+    two = [item.kernel for item in whole.kernels if item.against_boundary.endswith(" two")]
+    assert two == [declared[place - 1]]
+    assert whole.boundary is not None
+    told = f"{declared[place - 1]} is a product and its cublasLt::splitKreduce_kernel, two kernels a launch"
+    assert any(told in text for text in whole.boundary.sentences)

@@ -122,7 +122,8 @@ def test_kernels_timed_alone_stand_beside_the_price_of_a_boundary(evidence: Any,
 
 
 def _side(item: Any, low: float, high: float) -> str:
-    least, most = (item["base_us"] * (item[bound] - 1) for bound in ("ci_low", "ci_high"))
+    each = 2 if item["against_boundary"].endswith(" two") else 1
+    least, most = (item["base_us"] * (item[bound] - 1) / each for bound in ("ci_low", "ci_high"))
     return "below" if most < low else "above" if least > high else "within"
 
 

@@ -8,6 +8,7 @@ traced step, where the two are told apart.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from rcatools.stats.records import Verdict
 
 SHORT_NAME = 60
 SIDES = ("below", "within", "above")
+REDUCTION = "splitkreduce"  # as the BLAS library names the kernel that sums the parts of a product
 ACCOUNTS = 0.8  # of the effect: a price that makes less leaves something to explain
 
 
@@ -115,7 +117,11 @@ def _alone(
         f"boundary, which costs {units.duration_us(low)}"
     )
     text += f" (tiny kernels) to {units.duration_us(high)} (traced step) more" if longer else " more"
-    sides = {side: [k.kernel for k in kernels if against_price(k, low, high) == side] for side in SIDES}
+    two = split_products(case, recording)
+    sides = {
+        side: [k.kernel for k in kernels if against_price(k, low, high, 1 + (k.kernel in two)) == side]
+        for side in SIDES
+    }
     placed = "; ".join(f"{side}: {', '.join(names)}" for side, names in sides.items() if names)
     return [
         f"{text}. Differences a launch against that, by their intervals: {placed}",
@@ -129,11 +135,20 @@ def marked(kernels: tuple[KernelResult, ...], found: Boundary | None, case: Case
     if found is None or recording is None or found.delta_us <= 0 or _flushed(recording):
         return kernels
     low, high = sorted((found.delta_us, found.gap_us or found.delta_us))
-    return tuple(replace(item, against_boundary=against_price(item, low, high)) for item in kernels)
+    two = split_products(case, recording)
+    return tuple(
+        replace(
+            item,
+            against_boundary=against_price(item, low, high, 1 + (item.kernel in two))
+            + (" two" if item.kernel in two else ""),
+        )
+        for item in kernels
+    )
 
 
-def against_price(kernel: KernelResult, low: float, high: float) -> str:
-    """One of ``SIDES``: the interval of a kernel's difference a launch, microseconds, against low to high."""
+def against_price(kernel: KernelResult, low: float, high: float, boundaries: int = 1) -> str:
+    """One of ``SIDES``: the interval of a kernel's difference a launch, microseconds, against low to high for each boundary."""
+    low, high = boundaries * low, boundaries * high
     bounds = [kernel.ratio if b is None else b for b in (kernel.ci_low, kernel.ci_high)]
     least, most = (kernel.base_us * (b - 1) for b in bounds)
     return "below" if most < low else "above" if least > high else "within"
@@ -145,6 +160,24 @@ def _flushed(recording: Recording) -> bool:
     return isinstance(parameters, dict) and parameters.get("cache") == "cold"
 
 
+def split_products(case: Case, recording: Recording) -> dict[str, str]:
+    """Declared kernels that the traced step runs as a product and the reduction of its parts, with the reduction's name.
+
+    The declared order is the order of the step. A reduction is given to the declared kernel before the one that the
+    next device kernel is named after; where no name tells, to none.
+    """
+    traced = case.step_figures(case.baseline)
+    declared = list(declared_kernels(recording))
+    found: dict[str, str] = {}
+    if traced is None:
+        return found
+    for name, after in pairwise(traced[0].order):
+        place = next((k for k, known in enumerate(declared) if known in after), 0)
+        if REDUCTION in name.lower() and place:
+            found[declared[place - 1]] = _short_name(name)
+    return found
+
+
 def _split(case: Case, recording: Recording) -> list[str]:
     """A sentence where the traced step runs more kernels than were declared: some launches are two kernels."""
     traced = case.step_figures(case.baseline)
@@ -152,10 +185,12 @@ def _split(case: Case, recording: Recording) -> list[str]:
     if traced is None or not declared or traced[0].kernels <= declared:
         return []
     more = traced[0].kernels - declared
-    return [
-        f"The traced step runs {traced[0].kernels:.0f} kernels where {declared:.0f} launches are declared: {more:.0f} launches "
-        "are more than one kernel, and pay for more than one boundary"
-    ]
+    products = "; ".join(
+        f"{name} is a product and its {reduction}, two kernels a launch, and is held against two boundaries"
+        for name, reduction in split_products(case, recording).items()
+    )
+    text = f"The traced step runs {traced[0].kernels:.0f} kernels where {declared:.0f} launches are declared, {more:.0f} more"
+    return [f"{text}: {products}" if products else text]
 
 
 def _durations(case: Case) -> list[str]:
@@ -195,4 +230,8 @@ def _largest(base: StepFigures, own: StepFigures) -> tuple[str, float] | None:
     if not rises:
         return None
     name = max(rises, key=lambda key: rises[key])
-    return name.removeprefix("void ").split("<")[0][:SHORT_NAME], rises[name]
+    return _short_name(name), rises[name]
+
+
+def _short_name(name: str) -> str:
+    return name.removeprefix("void ").split("<")[0][:SHORT_NAME]

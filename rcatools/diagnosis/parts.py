@@ -206,7 +206,7 @@ class KernelResult:
     share: float | None
     verdict: str
     ceiling: float | None = None
-    against_boundary: str = ""
+    against_boundary: str = ""  # "below", "within", "above", of one boundary or of " two"; "" where not known
 
 
 @dataclass(frozen=True)
