@@ -28,20 +28,24 @@ def with_caveats(case: Case, recording: Recording, evidence: Evidence, metric: s
 
 
 def unsteady(case: Case, recording: Recording, arms: Sequence[str], metric: str = "") -> list[str]:
-    """Clauses about arms with runs that did not settle in their warm-up, or that fall on two levels."""
+    """Clauses about arms with runs that did not settle in their warm-up, or that fall on two levels.
+
+    Levels that all the arms change between in the same blocks are left out: pairs cancel them.
+    """
+    flat, table = case.facts(recording, "warmup_flat"), case.logs(recording, metric or case.metric)
+    known = [arm for arm in dict.fromkeys(arms) if arm in table.columns]
+    levels = {arm: find_modes(np.exp(table[arm].to_numpy()), min_gap=case.margin) for arm in known}
+    if len(known) > 1 and len({item.members if item.found else None for item in levels.values()}) == 1:
+        levels = {}
     found = []
-    for arm in dict.fromkeys(arms):
-        flat = case.facts(recording, "warmup_flat")
+    for arm in known:
         told = [str(v) for v in flat[arm] if str(v) in ("True", "False")] if arm in flat.columns else []
-        open_ones = told.count("False")
-        if open_ones:
-            found.append(f"{open_ones} of {counted(len(told), 'run')} of {arm} did not settle in warm-up")
-        table = case.logs(recording, metric or case.metric)
-        if arm not in table.columns:
-            continue
-        levels = find_modes(np.exp(table[arm].to_numpy()), min_gap=case.margin)
-        if levels.found:
-            found.append(f"the runs of {arm} fall on two levels {units.percent(levels.gap)} apart")
+        if "False" in told:
+            found.append(
+                f"{told.count('False')} of {counted(len(told), 'run')} of {arm} did not settle in warm-up"
+            )
+        if arm in levels and levels[arm].found:
+            found.append(f"the runs of {arm} fall on two levels {units.percent(levels[arm].gap)} apart")
     return found
 
 
