@@ -221,7 +221,8 @@ def gaps(measured: Measured, recording: str) -> Bars:
     return Bars(
         "gaps",
         "Gaps between the kernels of one step",
-        "Sum of the idle times between consecutive kernels of one traced step, per arm.",
+        "Sum of the idle times between consecutive kernels of one traced step, per arm. A step with more kernels has more "
+        "gaps: where the time went counts those with the added launches.",
         "idle time in one step",
         ("gaps between kernels",),
         rows,
