@@ -59,7 +59,7 @@ case.show(figures.gaps(case.measured, case.recording))
 # %% [markdown]
 # ## Does the trace explain the measured difference?
 #
-# The traced difference split into kernels and gaps, beside the difference that was timed without a profiler.
+# The traced difference split into kernels, launches that only one side has, and gaps, beside the difference that was timed without a profiler.
 
 # %%
 case.show(figures.where_time_went(case.document))

@@ -13,15 +13,17 @@ import pytest
 import synthetic_worlds as worlds
 from scipy import stats
 
+from rcatools import units
 from rcatools.diagnosis import parse_investigation
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe
 from rcatools.diagnosis.checks_fit import fit_per_block
-from rcatools.diagnosis.checks_kernels import trace_terms
+from rcatools.diagnosis.checks_kernels import above, trace_terms
 from rcatools.diagnosis.checks_trend import best_cut
 from rcatools.diagnosis.investigation import Investigation
 from rcatools.diagnosis.parts import Outcome
 from rcatools.diagnosis.steps import StepFigures, step_figures
+from rcatools.diagnosis.verdicts import holds
 from rcatools.recording import Manifest, Recording
 from rcatools.trace.read import load_trace
 
@@ -248,6 +250,41 @@ def test_delta_fit_tells_a_fixed_cost_from_a_share(change: Any, expected: tuple[
     assert all(item.definite for item in found)
 
 
+def test_a_change_smaller_than_what_counts_has_an_outcome_of_its_own() -> None:
+    launches = sum(count for _, count, _ in worlds.KERNELS.values())
+    cost = 0.76 * math.expm1(0.08 / 2) * 1000.0 / launches
+    rows = kernel_rows(lambda bound, us: us + cost, noise=1e-5)
+    given = recording(draw(11, off=0.0, side=0.08), kernels=rows)
+    check = "{check: delta_fit, text: t, term: intercept}"
+    case = Case(investigation(check, ["off", "side"]), [given])
+    found = outcome(check, given)
+    assert (found.name, found.definite) == ("some", True)
+    assert case.step_us is not None
+    assert found.evidence[0].value == pytest.approx(cost, rel=0.01)
+    need = math.expm1(case.half_effect) * case.step_us / launches
+    assert f", {100 * cost / need:.0f} % of what would count, side against off" in found.observed
+    assert f"spread over the {launches} launches of a step that the workload declares)" in found.observed
+    assert holds(found, ["grows"], necessary=False) is False
+    assert holds(found, ["grows"], necessary=True) is None
+    assert holds(found, ["zero"], necessary=True) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "name"),
+    [
+        (164, 1, "some"),
+        (-164, 1, "some"),
+        (107, 1, "inside"),
+        (164, 60, "undecided"),
+        (120, 130, "undecided"),
+        (215, 1, "above"),
+        (-216, 1, "below"),
+    ],
+)
+def test_where_a_value_lies_against_what_counts(value: float, half: float, name: str) -> None:
+    assert above(value, half, 215)[0] == name
+
+
 def test_fit_per_block_equals_least_squares_of_numpy() -> None:
     rng = np.random.default_rng(12)
     base, delta = rng.uniform(1, 30, (3, 8)), rng.normal(0, 1, (3, 8))
@@ -350,7 +387,6 @@ def test_ledger_modulo_bytes_and_text_figures() -> None:
     base = "{check: ledger, text: t, figure: kv_address, arm: side"
     assert outcome(base + ", against: off, modulo: 1073741824}", given).name == "equal"
     assert outcome(base + ", bytes: 7}", given).name == "differs"
-    assert "0x7" in outcome(base + ", against: off, modulo: 1073741824}", given).observed
     assert outcome("{check: ledger, text: t, figure: output, arm: side}", given).name is None
 
 
@@ -401,3 +437,80 @@ def test_h200_traces_give_the_figures_written_beside_them() -> None:
     assert [round(float(f.kernel_us.mean()), 1) for f in found.values() if f] == [2445.8, 2438.8, 2435.6]
     assert [round(f.median_gap_us, 3) for f in found.values() if f] == [0.096, 0.448, 0.096]
     assert [round(float(f.gap_us.mean())) for f in found.values() if f] == [265, 396, 258]
+
+
+def test_addresses_are_told_in_gib_with_the_blocks_that_equal_arms_leave() -> None:
+    gib = 2**30
+    own = [gib + gib // 2] * 4 + [gib // 4] * 2
+    base = [gib // 8] * 4 + [gib // 4] * 2
+    again = [gib // 8] * 3 + [0] + [gib // 4] * 2
+    facts = {
+        name: {"kv_address": values} for name, values in (("side", own), ("off", base), ("again", again))
+    }
+    given = recording({name: [1.0] * 6 for name in facts}, facts)
+    found = outcome(
+        "{check: ledger, text: t, figure: kv_address, modulo: 1073741824, arm: side, against: off}", given
+    )
+    assert "0.25 GiB, 0.5 GiB in side" in found.observed
+    counted = "different in 3, equal in 2 of the 5 blocks in which equal arms agree, while equal arms differ in 1 of 6"
+    assert counted in found.observed
+    assert "0x" not in found.observed
+
+
+def test_a_fact_is_taken_from_the_recording_with_most_blocks() -> None:
+    def runs(blocks: int, live: int, name: str) -> Recording:
+        facts = {"side": {"side_live_bytes": [live] * blocks}, "off": {"side_live_bytes": [0] * blocks}}
+        return replace(recording({arm: [1.0] * blocks for arm in facts}, facts), path=Path(name))
+
+    check = "{check: ledger, text: t, figure: side_live_bytes, arm: side, against: off}"
+    case = Case(investigation(check, ["side", "off"]), [runs(2, 5, "early"), runs(6, 7, "whole")])
+    found = observe(case, "o", case.spec.observations["o"], sensitive=None).outcome
+    assert found.evidence[0].recording == "whole"
+    assert found.evidence[0].n == 6
+
+
+def control_case(flat: list[bool], levels: list[float]) -> Case:
+    times = draw(21, off=0.0, side=0.05, own=0.03, own_side=0.08)
+    blocks = len(times["off"])
+    times["own"] = times["own"] * np.exp([levels[k % len(levels)] for k in range(blocks)])
+    facts = {
+        name: {"warmup_flat": [flat[k % len(flat)] for k in range(blocks)]} for name in ("own", "own_side")
+    }
+    facts |= {name: {"warmup_flat": [True] * blocks} for name in ("off", "side")}
+    check = "{check: effect_share, text: t, arm: own_side, against: own}"
+    return Case(investigation(check, list(times)), [recording(times, facts)])
+
+
+def test_a_control_of_its_own_is_named_with_its_difference_to_the_baseline() -> None:
+    case = control_case([True], [0.0])
+    found = observe(case, "o", case.spec.observations["o"], sensitive=None).outcome
+    own = case.compare("own")
+    assert own is not None
+    e = own[0].estimate
+    wanted = f'own ("own") itself {units.estimate(e.ratio, e.ci_low, e.ci_high)} against off'
+    assert found.evidence[0].note == wanted
+    assert found.evidence[0].text.endswith(f"; {wanted}")
+
+
+def test_runs_that_did_not_settle_or_fall_on_two_levels_are_told_beside_the_figure() -> None:
+    case = control_case([True, False], [0.0, 0.2])
+    found = observe(case, "o", case.spec.observations["o"], sensitive=None).outcome
+    note = found.evidence[0].note
+    half = len(case.logs(case.recordings[0], "step_us")) // 2
+    assert f"{half} of {2 * half} runs of own did not settle in warm-up" in note
+    logs = case.logs(case.recordings[0], "step_us")["own"].to_numpy()
+    gap = math.expm1(logs[1::2].mean() - logs[::2].mean())
+    assert f"the runs of own fall on two levels {units.percent(gap)} apart" in note
+    assert "of off did not settle" not in note
+    quiet = control_case([True], [0.0])
+    calm = observe(quiet, "o", quiet.spec.observations["o"], sensitive=None).outcome
+    assert "settle" not in calm.evidence[0].note
+    assert "two levels" not in calm.evidence[0].note
+
+
+def test_levels_that_both_arms_change_between_in_the_same_blocks_are_no_caveat() -> None:
+    jump = np.exp([0.2 * (k % 2) for k in range(12)])
+    times = {name: values * jump for name, values in draw(22, off=0.0, side=0.05).items()}
+    case = Case(investigation("{check: ratio, text: t, arm: side}", ["off", "side"]), [recording(times)])
+    found = observe(case, "o", case.spec.observations["o"], sensitive=None).outcome
+    assert found.evidence[0].note == ""

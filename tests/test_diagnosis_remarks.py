@@ -158,9 +158,13 @@ def test_the_price_of_a_boundary_explains_kernels_timed_alone_in_a_world_where_i
     own, base = (data.boundary[data.arms.index(name)] for name in ("side", "off"))
     assert found.delta_us == pytest.approx(float((own - base).mean()), rel=1e-9)
     assert found.n == 14
-    assert "8 of 8 differences are of the size of one" in found.sentences[1]
-    assert "not explained" not in found.sentences[1]
-    assert "durations and gaps are told apart" in found.sentences[2]
+    off = next(item for (_, arm), item in steps.items() if arm == "off")
+    median = np.median(data.samples, axis=2)
+    longer = float((median[data.arms.index("side")] - median[data.arms.index("off")]).mean())
+    assert found.share == pytest.approx(found.delta_us * off.boundaries / longer, rel=0.05)
+    assert f"accounts for {100 * (found.share or 0):.0f} % of the effect" in found.sentences[1]
+    assert "above" not in found.sentences[2]
+    assert "durations and gaps are told apart" in found.sentences[-1]
 
 
 def test_a_kernel_that_a_boundary_does_not_explain_is_named() -> None:
@@ -169,10 +173,13 @@ def test_a_kernel_that_a_boundary_does_not_explain_is_named() -> None:
     place = list(worlds.KERNELS).index("kv_gather")
     kernels["side"][:, place] *= 1.5
     given, steps = cliff(kernels=kernels)
-    found = diagnose(Case(CAPTURE, [given], steps=steps)).boundary
+    whole = diagnose(Case(CAPTURE, [given], steps=steps))
+    found = whole.boundary
     assert found is not None
-    assert "7 of 8 differences" in found.sentences[1]
-    assert "not explained by it: kv_gather (+" in found.sentences[1]
+    assert any("above: kv_gather" in text for text in found.sentences)
+    sides = {item.kernel: item.against_boundary for item in whole.kernels}
+    assert [name for name, side in sides.items() if side == "above"] == ["kv_gather"]
+    assert set(sides.values()) <= {"below", "within", "above"}
 
 
 def test_kernels_timed_one_by_one_after_a_flush_hold_no_boundary() -> None:
@@ -228,3 +235,21 @@ def test_figures_of_what_stands_are_told_once(stands: str) -> None:
         s for s in judge(Investigation(parse_investigation(text)), [given]).details if s.startswith("B is so")
     )
     assert line.count("12 blocks") == 1
+
+
+def test_a_product_that_is_two_kernels_in_the_trace_is_held_against_two_boundaries() -> None:
+    given, steps = cliff()
+    declared = list(worlds.KERNELS)
+    place = declared.index("kv_gather")
+    names = [f"{name}_kernel" for name in declared]
+    names.insert(place, "void cublasLt::splitKreduce_kernel<32, 16>")
+    steps = {
+        key: replace(item, order=tuple(names), kernels=item.kernels + 40) if key[1] == "off" else item
+        for key, item in steps.items()
+    }
+    whole = diagnose(Case(CAPTURE, [given], steps=steps))
+    two = [item.kernel for item in whole.kernels if item.against_boundary.endswith(" two")]
+    assert two == [declared[place - 1]]
+    assert whole.boundary is not None
+    told = f"{declared[place - 1]} is a product and its cublasLt::splitKreduce_kernel, two kernels a launch"
+    assert any(told in text for text in whole.boundary.sentences)

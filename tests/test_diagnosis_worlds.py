@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import synthetic_worlds as worlds
 
+from rcatools import units
 from rcatools.diagnosis import judge, judge_causes, load_investigation
 from rcatools.diagnosis.alike import ADDED_LATER, unlike
 from rcatools.diagnosis.records import Diagnosis, Mechanism, Status
@@ -163,6 +164,22 @@ def test_gaps_reconcile_with_the_measured_step(diagnosis: Diagnosis) -> None:
     assert side.gaps_us is not None
     assert side.kernels_us is not None
     assert abs(side.kernels_us) < 0.1 * side.gaps_us
+
+
+def test_the_parts_of_a_trace_add_up_and_added_launches_are_one_of_them(diagnosis: Diagnosis) -> None:
+    told = {item.arm: item.text for item in diagnosis.mechanisms}
+    for item in diagnosis.reconcile:
+        parts = (item.kernels_us, item.launches_us, item.gaps_us, item.unexplained_us)
+        assert sum(part or 0.0 for part in parts) == pytest.approx(item.measured_us)
+        if "the traces show" in told[item.arm]:  # the same figures wherever they are told
+            assert f"kernels {units.duration_us(item.kernels_us)}" in told[item.arm]
+            assert f"gaps {units.duration_us(item.gaps_us)}" in told[item.arm]
+    plant = next(item for item in diagnosis.reconcile if item.arm == "plant_additive")
+    assert plant.launches_us is not None
+    assert plant.measured_us is not None
+    assert plant.launches_us > 0.5 * plant.measured_us
+    assert abs(plant.kernels_us or 0.0) < 0.3 * plant.launches_us
+    assert next(item for item in diagnosis.reconcile if item.arm == "side").launches_us == 0
 
 
 def test_fixes_have_time_memory_correctness_and_a_best_one(diagnosis: Diagnosis) -> None:

@@ -11,7 +11,8 @@ import pytest
 from report_samples import map_strings, sample_diagnosis, sample_document
 from test_report_safe import GITHUB_FINDS, github, other
 
-from rcatools.report import findings
+from rcatools.report import findings, present, provenance
+from rcatools.report.safe import md
 
 ALLOWED = {
     "h2", "h3", "p", "strong", "ul", "li", "a", "code", "pre", "table", "thead", "tbody", "tr", "th", "td",
@@ -221,3 +222,77 @@ def test_variants_are_back_at_the_baseline_only_where_something_was_slower() -> 
     text = findings.render(document)
     assert "faster than the baseline: quick (" in text
     assert "back at" not in text.partition("###")[0]
+
+
+def test_each_command_writes_the_recording_that_it_made_under_its_present_name() -> None:
+    document = sample_document()
+    one = document["environment"]["recordings"][0]
+    document["environment"]["recordings"] = [
+        {**one, "name": name, "used": True, "command": f"rcatools record x --seed {seed} --out first"}
+        for seed, name in enumerate(("first", "second"))
+    ]
+    assert provenance.commands(document) == [
+        "rcatools record x --seed 0 --out first",
+        "rcatools record x --seed 1 --out second",
+    ]
+
+
+def test_provenance_stands_after_the_causes() -> None:
+    document = sample_document()
+    cause = document["hypotheses"][0]
+    document["hypotheses"].insert(0, {**cause, "id": "recordings_differ", "group": "provenance"})
+    assert list(present.groups(document))[-1] == "provenance"
+    assert next(iter(present.groups(document))) == "cause"
+
+
+def test_a_failed_prediction_tells_what_was_predicted_and_what_was_seen() -> None:
+    item = {
+        "text": "the effect at a fixed KV size",
+        "expected": "less than half of the effect",
+        "observed": "more than half of the effect: a against b: +7.3 % [+7.1 %, +7.4 %], 98 % of the effect, 6 blocks",
+    }
+    wanted = "predicted: less than half of the effect at a fixed KV size; seen: 98 % of it"
+    assert present.failed_prediction(item) == wanted
+    other = {"text": "two levels", "expected": "two levels", "observed": "one level: 24 runs"}
+    assert present.failed_prediction(other) == "two levels: predicted two levels; seen: one level"
+
+
+def test_a_prediction_that_fails_without_being_necessary_is_counted_and_named() -> None:
+    held = {"holds": True, "necessary": True}
+    failed = {
+        "holds": False,
+        "necessary": False,
+        "text": "a fixed cost per kernel",
+        "observed": "there, but smaller than what counts: 164 ns",
+    }
+    assert present.balance([held, held, failed]) == (
+        "2 predictions hold, 1 does not, not a necessary one: a fixed cost per kernel (there, but smaller than what counts)"
+    )
+    assert (
+        present.balance([held, {**failed, "necessary": True}]) == "1 prediction holds, 1 fails (1 necessary)"
+    )
+
+
+def test_arms_of_several_recordings_tell_theirs_and_which_is_of_another_card() -> None:
+    document = sample_document()
+    one = document["environment"]["recordings"][0]
+    document["environment"]["uuid"] = "card-a"
+    document["environment"]["recordings"] = [
+        {**one, "name": f"x-gpu{name}", "uuid": card}
+        for name, card in (("-main", "card-a"), ("-early", "card-b"))
+    ]
+    for number, item in enumerate(document["arms"]):
+        item["recording"] = "x-gpu-early" if number % 2 else "x-gpu-main"
+    table = present.arms(document)
+    column = [str(c.title if hasattr(c, "title") else c) for c in table.columns].index("Recording")
+    shown = [str(getattr(row[column], "text", row[column])) for row in table.rows]
+    assert shown == ["early †" if k % 2 else "main" for k in range(len(shown))]
+    assert "another card" in table.note
+    assert "Recording" not in str(present.arms(sample_document()).columns)
+
+
+def test_an_interval_before_a_colon_is_shown_without_a_character_reference() -> None:
+    text = "side_ws_0 +15.88 % [+15.86 %, +15.90 %]: not judged"
+    assert "&#93;" not in md(text)
+    assert github(md(text)).text.strip() == text
+    assert github(md("[a]: https://x.test") + "\n\n[a]").tags == ["p", "p"]

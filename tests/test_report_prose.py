@@ -89,7 +89,7 @@ def test_how_to_reproduce_gives_the_command_of_every_recording_judged(evidence: 
     part = markdown.partition("### How to reproduce")[2].partition("\n### ")[0]
     assert used
     for item in used:
-        assert item["command"] in part
+        assert re.sub(r"--out \S+", f"--out {item['name']}", item["command"]) in part
 
 
 def test_the_link_that_fails_tells_value_interval_threshold_and_what_it_would_take(
@@ -113,14 +113,18 @@ def test_kernels_timed_alone_stand_beside_the_price_of_a_boundary(evidence: Any,
         markdown.partition("Kernels alone, suspect against baseline")[2].partition("</details>")[0]
     )
     assert "each of its times holds a boundary" in part
-    named = set(re.findall(r"(\w+) \([+-][\d.]+ ns a launch\)", part))
-    outside = {
-        name
-        for name, item in kernels.items()
-        if item["base_us"] * (item["ci_high"] - 1) < price["delta_us"] / 2
-        or item["base_us"] * (item["ci_low"] - 1) > max(price["delta_us"], price["gap_us"])
-    }
-    assert named == outside
+    low, high = sorted((price["delta_us"], price["gap_us"]))
+    for side in ("below", "within", "above"):
+        named = re.search(rf"(?:intervals: |; ){side}: ([\w, ]+)", part)
+        wanted = {name for name, item in kernels.items() if side == _side(item, low, high)}
+        assert (set(named.group(1).split(", ")) if named else set()) == wanted
+    assert f"accounts for {100 * price['share']:.0f} % of the effect" in part
+
+
+def _side(item: Any, low: float, high: float) -> str:
+    each = 2 if item["against_boundary"].endswith(" two") else 1
+    least, most = (item["base_us"] * (item[bound] - 1) / each for bound in ("ci_low", "ci_high"))
+    return "below" if most < low else "above" if least > high else "within"
 
 
 def test_measured_but_not_judged_arms_are_in_the_head_with_their_figures(

@@ -161,7 +161,7 @@ def not_judged(case: Case) -> list[str]:
             continue
         comparison, e = found[0], found[0].estimate
         if Reason.OUTPUTS_DIFFER in comparison.reasons:
-            other.append(f"{name} {units.estimate(e.ratio, e.ci_low, e.ci_high)}: {comparison.warnings[0]}")
+            other.append(f"{name} ({units.estimate(e.ratio, e.ci_low, e.ci_high)}): {comparison.warnings[0]}")
         elif e.n < MIN_REPLICATES:
             few.append(f"{name} {units.change(e.ratio)} ({counted(e.n, 'block')})")
     lines = []

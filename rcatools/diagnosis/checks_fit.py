@@ -23,7 +23,7 @@ from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.means import Mean, detectable, mean_over_blocks
 from rcatools.diagnosis.parts import Outcome
 from rcatools.diagnosis.vocabulary import DeltaFit
-from rcatools.diagnosis.wording import counted, said
+from rcatools.diagnosis.wording import SOME, counted, said
 from rcatools.recording import Recording
 from rcatools.stats.decide import MIN_REPLICATES
 
@@ -91,8 +91,9 @@ def delta_fit(case: Case, check: DeltaFit) -> Outcome:
         names if check.term == "intercept" else [n for n, own in zip(names, classes[0], strict=True) if own]
     )
     term = _term(check, mean, limit, len(about), len(names))
+    part = f", {units.share(mean.value / need)} of what would count" if name == SOME else ""
     text = (
-        f"{term[0]}, {arm} against {against}, {counted(mean.n, 'block')}; "
+        f"{term[0]}{part}, {arm} against {against}, {counted(mean.n, 'block')}; "
         f"{_what_counts(case, check, recording, mean.value, need, about, term[1])}"
     )
     evidence = replace(
@@ -137,7 +138,7 @@ def _what_counts(
     """The smallest term that counts, why it is that one, and what the seen one is of the whole step."""
     given = check.at_least is not None or case.effect is None
     if check.term == "intercept":
-        why = "" if given else " (half of the effect, spread over the launches of a step)"
+        why = "" if given else f" (half of the effect, spread over {_launches(case, recording)})"
         return f"{units.duration_us(need)} would count{why}, {limit} would have been seen"
     why = "" if given else " (half of the effect)"
     counts = f"{units.percent(need)} would count{why}, {limit} would have been seen"
@@ -173,5 +174,18 @@ def _smallest_term(case: Case, term: str, recording: Recording) -> float:
     share = max(math.expm1(case.half_effect), case.margin)
     if term == "slope":
         return share
-    launches = sum(per_step(entry) for entry in declared_kernels(recording).values())
-    return share * (case.step_us or 0.0) / max(launches, 1.0)
+    return share * (case.step_us or 0.0) / max(_declared_launches(recording), 1.0)
+
+
+def _declared_launches(recording: Recording) -> float:
+    return sum(per_step(entry) for entry in declared_kernels(recording).values())
+
+
+def _launches(case: Case, recording: Recording) -> str:
+    """The launches of a step that a fixed cost is spread over, and how many kernels the trace has, if others."""
+    declared = _declared_launches(recording)
+    text = f"the {declared:.0f} launches of a step that the workload declares"
+    traced = case.step_figures(case.baseline)
+    if traced is None or traced[0].kernels == declared:
+        return text
+    return f"{text}, not the {traced[0].kernels:.0f} kernels of the traced step"

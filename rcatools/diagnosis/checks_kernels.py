@@ -16,7 +16,7 @@ from rcatools.diagnosis.means import t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.vocabulary import DeltaFit, Gap, KernelRatio, Reconcile
-from rcatools.diagnosis.wording import counted, reasons, said
+from rcatools.diagnosis.wording import SOME, counted, reasons, said
 from rcatools.recording import Recording
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Verdict
@@ -148,13 +148,14 @@ def gap(case: Case, check: Gap) -> Outcome:
     if need is None:
         need = math.expm1(case.half_effect) * (case.step_us or float(a.span_us.mean())) / a.boundaries
     name, definite = above(difference, half, need)
+    part = f", {units.share(difference / need)} of what would count" if name == SOME else ""
     name = {"above": "grows", "below": "shrinks", "inside": "same"}.get(name, name)
     text = (
         f"{arm} against {against}: {units.duration_us(difference)} "
         f"[{units.duration_us(difference - half)}, {units.duration_us(difference + half)}] more at each of "
         f"{a.boundaries:.0f} boundaries of a step, medians {units.duration_us(a.median_gap_us)} ({against}) and "
         f"{units.duration_us(b.median_gap_us)} ({arm}), from {a.steps} and {b.steps} traced steps of one process "
-        f"each; {units.duration_us(need)} would count"
+        f"each; {units.duration_us(need)} would count{part}"
     )
     evidence = Evidence(
         text,
@@ -182,13 +183,20 @@ def _equal_arms_differ(case: Case, base: StepFigures) -> float:
 
 
 def above(value: float, half: float, need: float) -> tuple[str, bool]:
-    """Above, below or inside what counts; a clear change of half of that and more is neither."""
+    """Where a value lies against what counts.
+
+    "above" or "below": a change as large as that. "inside": less than half of it, and the interval lies inside.
+    "some": a change that the interval excludes to be none and to be one that counts, and half of it or more.
+    """
     if value - half > 0 and value >= need:
         return "above", True
     if value + half < 0 and value <= -need:
         return "below", True
-    if value - half > -need and value + half < need and abs(value) < need / 2:
-        return "inside", True
+    if value - half > -need and value + half < need:
+        if abs(value) < need / 2:
+            return "inside", True
+        if abs(value) > half:
+            return SOME, True
     return "undecided", False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,24 +18,20 @@ from rcatools.diagnosis.vocabulary import LedgerFigure, Owner
 from rcatools.diagnosis.wording import counted, replicated, said
 from rcatools.diagnosis.wording import owner as owner_text
 from rcatools.memory.owners import BlockOwner, owners
+from rcatools.recording import Recording
 from rcatools.recording.schema import RUN_FACTS
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "03_allocator"
 MOST = 0.9
+GIB = 2**30
 
 
 def ledger(case: Case, check: LedgerFigure) -> Outcome:
     """A fact of one arm against another arm block by block, or against a number."""
     own = [check.arm] if check.bytes is not None else [check.arm, check.against or case.baseline]
-    for recording in case.sources(check.recording):
+    for recording, values in _most_first(case, check, own):
         table = case.facts(recording, check.figure)
-        if not set(own) <= set(table.columns):
-            continue
-        values = table[own].apply(pd.to_numeric, errors="coerce")
-        values = values[np.isfinite(values).all(axis=1)]
-        if values.empty:
-            continue
         place = Evidence(
             "",
             recording.name,
@@ -51,6 +47,18 @@ def ledger(case: Case, check: LedgerFigure) -> Outcome:
         pairs = values.to_numpy(dtype=float)
         return _against_arm(check, pairs[steady], int((~steady).sum()), place)
     return not_tested(f"no run of {' and '.join(own)} recorded {check.figure}")
+
+
+def _most_first(case: Case, check: LedgerFigure, own: list[str]) -> Iterator[tuple[Recording, pd.DataFrame]]:
+    """Recordings whose runs tell the figure of these arms, with its values; the one with most blocks first."""
+    found = []
+    for recording in case.sources(check.recording):
+        table = case.facts(recording, check.figure)
+        if set(own) <= set(table.columns):
+            values = table[own].apply(pd.to_numeric, errors="coerce")
+            values = values[np.isfinite(values).all(axis=1)]
+            found += [] if values.empty else [(recording, values)]
+    yield from sorted(found, key=lambda item: -len(item[1]))
 
 
 def _against_number(check: LedgerFigure, values: Floats, place: Evidence) -> Outcome:
@@ -82,7 +90,7 @@ def _against_arm(check: LedgerFigure, pairs: Floats, unsteady: int, place: Evide
     if check.modulo:
         pairs = pairs % check.modulo
     n = len(pairs)
-    left = f"; {counted(unsteady, 'block')} left out, where equal arms differ as well" if unsteady else ""
+    left = f", while equal arms differ in {unsteady} of {n + unsteady}" if unsteady else ""
     if n == 0:
         text = f"{_label(check)}: in no block do equal arms agree{left}"
         return _outcome("varies", text, math.nan, unsteady, place, check.unit)
@@ -101,10 +109,13 @@ def _against_arm(check: LedgerFigure, pairs: Floats, unsteady: int, place: Evide
         name = "changes" if address and 2 * (more + less) >= n else "varies"
     seen = {"different": more + less} if address else {"larger": more, "smaller": less}
     seen["equal"] = equal
+    blocks = replicated(n, place.replicate)
+    if unsteady:
+        blocks = f"the {blocks} in which equal arms agree"
     counts = ", ".join(f"{word} in {count}" for word, count in seen.items() if count)
     text = (
         f"{_label(check)}: {_list(arm, check)} in {place.arms[0]}, {_list(against, check)} in {place.arms[1]}; "
-        f"{counts} of {replicated(n, place.replicate)}{left}"
+        f"{counts} of {blocks}{left}"
     )
     return _outcome(name, text, float(np.median(difference)), n, place, check.unit)
 
@@ -118,7 +129,7 @@ def _label(check: LedgerFigure) -> str:
 def _list(values: Floats, check: LedgerFigure) -> str:
     distinct = np.unique(values)
     if "address" in check.figure:
-        shown = [f"{int(v):#x}" for v in distinct[:3]]
+        shown = [f"{v / GIB:.4g} GiB" for v in distinct[:3]]
     else:
         shown = [f"{v:,.0f}" + (" B" if check.unit == "bytes" else "") for v in distinct[:3]]
     return ", ".join(shown) + (f" and {distinct.size - 3} more values" if distinct.size > 3 else "")

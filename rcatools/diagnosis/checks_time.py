@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rcatools import units
 from rcatools.diagnosis.case import Case, replicate_of
+from rcatools.diagnosis.caveats import with_caveats
 from rcatools.diagnosis.means import detectable, mean_over_blocks, t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import EffectShare, Equivalence, ModesCheck, Ratio
@@ -94,6 +95,7 @@ def ratio(case: Case, check: Ratio | Equivalence) -> Outcome:
     comparison, recording = found
     metric, device = check.metric or case.metric, case.tag_of(recording)
     evidence = comparison_evidence(comparison, recording, metric, check.notebook, device)
+    evidence = with_caveats(case, recording, evidence, metric)
     if comparison.estimate.n < MIN_REPLICATES:
         return too_few(evidence)
     verdict = comparison.verdict
@@ -166,6 +168,8 @@ def effect_share(case: Case, check: EffectShare) -> Outcome:
         n=mean.n,
         detection_limit=limit,
     )
+    evidence = with_caveats(case, recording, evidence)
+    text = evidence.text
     reason = {
         "partial": "a part only: decides nothing",
         "undecided": "the interval includes half of the effect",

@@ -86,8 +86,8 @@ def step(case: Case, check: StepCount) -> Outcome:
     if name == "step":
         where = f"between {counts[cut - 1]:.0f} and {counts[cut]:.0f}"
         text = (
-            f"{_exp(height)} from a count {where} on (counts measured: "
-            f"{', '.join(f'{c:.0f}' for c in counts)}), {counted(height.n, 'block')}"
+            f"{_exp(height)} from a count {where} on (mean of the counts from {counts[cut]:.0f} on against the mean of "
+            f"those below; measured: {', '.join(f'{c:.0f}' for c in counts)}), {counted(height.n, 'block')}"
         )
     else:
         largest = int(np.argmax(np.abs(levels)))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from rcatools.diagnosis import answer, environment, mechanisms, provenance, rows
-from rcatools.diagnosis.boundary import boundary
+from rcatools.diagnosis.boundary import boundary, marked
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe_all
 from rcatools.diagnosis.claims import judge_claims
@@ -88,6 +88,7 @@ def diagnose(case: Case) -> Diagnosis:
     how = mechanisms.all_mechanisms(case)
     planted = mechanisms.plants(case, how)
     kernels = rows.kernels(case)
+    price = boundary(case, kernels)
     found = case.compare(case.suspect)
     effect = rows.estimate_of(case, *found, case.metric) if found else None
     open_questions = answer.open_questions(case, list(observed.values()), hypotheses)
@@ -114,8 +115,8 @@ def diagnose(case: Case) -> Diagnosis:
         arms=rows.arm_estimates(case),
         mechanisms=how,
         plants=planted,
-        kernels=kernels,
-        boundary=boundary(case, kernels),
+        kernels=marked(kernels, price, case),
+        boundary=price,
         reconcile=mechanisms.reconciliations(case, how),
         published=rows.published(case),
         open=open_questions,

@@ -139,6 +139,7 @@ def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
         "name": recording.name,
         "used": used,
         "device": manifest.device.get("name"),
+        "uuid": manifest.device.get("uuid"),
         "backend": manifest.device.get("backend"),
         "state": manifest.state,
         "created_utc": manifest.created_utc,

@@ -6,6 +6,7 @@ kernels, or in the gaps between them. Without: the isolated kernels can only say
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,7 @@ from rcatools.stats.records import Comparison, Reason, Verdict
 
 DOMINANT = 0.6
 EXPLAINS = (0.33, 2.5)
+OVERSTATED = 1.1  # of the measured difference
 _KIND = {
     "launches": Mechanism.MORE_KERNELS,
     "kernels": Mechanism.SLOWER_KERNELS,
@@ -87,12 +89,13 @@ def _from_traces(
     if share < DOMINANT:
         return MechanismResult(arm, Mechanism.MIXED, share, text, (timed, evidence))
     detail = _detail(name, base, figures)
+    text += _too_much(delta, terms)
     return MechanismResult(arm, _KIND[name], share, f"{detail}; {text}", (timed, evidence))
 
 
 def _detail(term: str, base: StepFigures, figures: StepFigures) -> str:
     if term == "gaps":
-        per = (figures.gap_us.mean() - base.gap_us.mean()) / max(base.boundaries, 1.0)
+        per = float(trace_terms(base, figures)["gaps"].mean()) / max(base.boundaries, 1.0)
         return f"gaps between kernels are longer, by {units.duration_us(per)} in the mean over {base.boundaries:.0f} of them"
     if term == "launches":
         return f"{figures.kernels - base.kernels:+.0f} kernels a step ({base.kernels:.0f} to {figures.kernels:.0f})"
@@ -213,6 +216,14 @@ def sensitivity(case: Case) -> bool | None:
     return all(states) if states else None
 
 
+def _too_much(delta: float, terms: Mapping[str, float]) -> str:
+    """A clause where added launches look dearer under the profiler than they are without it."""
+    total = sum(terms.values())
+    if delta <= 0 or total <= OVERSTATED * delta or max(terms, key=lambda name: terms[name]) != "launches":
+        return ""
+    return f"; with the profiler on, the added launches look dearer than they are, by {units.duration_us(total - delta)} a step"
+
+
 def reconciliations(case: Case, found: tuple[MechanismResult, ...]) -> tuple[Reconciliation, ...]:
     """For every arm with a trace and a verdict: does the trace's difference explain the measured one."""
     base = case.step_figures(case.baseline)
@@ -223,17 +234,18 @@ def reconciliations(case: Case, found: tuple[MechanismResult, ...]) -> tuple[Rec
             continue
         delta = step_delta_us(case, timed[1], item.arm)
         terms = {k: float(v.mean()) for k, v in trace_terms(base[0], candidate[0]).items()}
-        gaps, kernels = terms["gaps"], terms["kernels"] + terms["launches"]
+        gaps, kernels, launches = terms["gaps"], terms["kernels"], terms["launches"]
+        total = gaps + kernels + launches
         shown = timed[0].verdict in (Verdict.SLOWER, Verdict.FASTER)
-        explained = (gaps + kernels) / delta if shown and delta else None
-        text = f"measured {units.duration_us(delta)} a step; gaps {units.duration_us(gaps)}, kernels "
+        explained = total / delta if shown and delta else None
+        text = f"measured {units.duration_us(delta)} a step; traced: gaps {units.duration_us(gaps)}, kernels "
         text += units.duration_us(kernels)
-        text += (
-            f"; the trace shows {units.share(explained)} of it"
-            if explained is not None
-            else "; no difference to explain"
-        )
+        text += f", launches {units.duration_us(launches)}" if launches else ""
+        if explained is None:
+            text += "; no difference to explain"
+        else:
+            text += f"; the trace shows {units.share(explained)} of it{_too_much(delta, terms)}"
         results.append(
-            Reconciliation(item.arm, delta, gaps, kernels, explained, delta - gaps - kernels, text)
+            Reconciliation(item.arm, delta, gaps, kernels, explained, delta - total, text, launches)
         )
     return tuple(results)

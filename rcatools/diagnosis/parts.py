@@ -39,6 +39,7 @@ class Evidence:
             (for ratios: as |ratio - 1|).
         replicate: what one of ``n`` is: "block", "process", or "block of one process".
         device: the device it was seen on, where a case has evidence of several; else "".
+        note: what must stand beside the figure (runs that did not settle, a control of its own), part of ``text``.
     """
 
     text: str
@@ -54,6 +55,7 @@ class Evidence:
     detection_limit: float | None = None
     replicate: str = "block"
     device: str = ""
+    note: str = ""
 
     @property
     def place(self) -> str:
@@ -118,6 +120,7 @@ class ArmEstimate:
     summary: str = ""
     recording: str = ""
     live_bytes: int | None = None
+    caveat: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,6 +206,7 @@ class KernelResult:
     share: float | None
     verdict: str
     ceiling: float | None = None
+    against_boundary: str = ""  # "below", "within", "above", of one boundary or of " two"; "" where not known
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,8 @@ class Boundary:
         ci_high_us: upper bound.
         n: blocks.
         gap_us: what a gap of the suspect's traced step is longer, or None.
+        share: what ``delta_us`` at each boundary of the traced step makes of the step's difference, or None.
+        boundaries: boundaries of the traced step, or None.
         recording: where it was measured.
         sentences: the same in words, and what it says about kernels timed alone.
     """
@@ -228,11 +234,17 @@ class Boundary:
     gap_us: float | None
     recording: str
     sentences: tuple[str, ...]
+    share: float | None = None
+    boundaries: float | None = None
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """Whether what changed inside a trace explains what changed in the timed step."""
+    """Whether what changed inside a trace explains what changed in the timed step, microseconds a step.
+
+    ``kernels_us``: kernels that both have; ``launches_us``: kernels that only one has, each with one gap of the
+    baseline; ``gaps_us``: the other gaps. With ``unexplained_us`` they add up to ``measured_us``.
+    """
 
     arm: str
     measured_us: float | None
@@ -241,6 +253,7 @@ class Reconciliation:
     explained: float | None
     unexplained_us: float | None
     text: str
+    launches_us: float | None = None
 
 
 @dataclass(frozen=True)

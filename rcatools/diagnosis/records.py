@@ -42,7 +42,7 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
                      ratio, ci_low, ci_high, mde, share (of the step), verdict, ceiling (part of the measured rate)}]
     boundary         price of one kernel boundary: {base_us, delta_us, ci_low_us, ci_high_us, n, gap_us, recording,
                      sentences: what it says about the kernels timed alone} or null
-    reconcile        [{arm, measured_us, gaps_us, kernels_us, explained, unexplained_us, text}]: does the trace's
+    reconcile        [{arm, measured_us, gaps_us, kernels_us, launches_us, explained, unexplained_us, text}]: does the trace's
                      difference explain the measured difference of the step
     published        numbers from elsewhere, never mixed with ours: [{id, source, url, label, value, unit, note}]
     open             what was not tested: [{text, run, needs}]

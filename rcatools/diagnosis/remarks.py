@@ -74,4 +74,5 @@ def _short(item: Evidence) -> str:
         f"{units.estimate(item.value, item.ci_low, item.ci_high)}, {replicated(item.n or 0, item.replicate)}"
     )
     text += f", {item.device}" if item.device else ""
+    text += f"; {item.note}" if item.note else ""
     return f"{text}, too few for a verdict" if "too few" in item.text else text

@@ -10,6 +10,7 @@ import pandas as pd
 
 from rcatools import units
 from rcatools.diagnosis.case import Case
+from rcatools.diagnosis.caveats import unsteady
 from rcatools.diagnosis.checks_kernels import declared_kernels, per_step
 from rcatools.diagnosis.records import ArmEstimate, FixResult, KernelResult, Noise, PublishedNumber
 from rcatools.diagnosis.wording import counted
@@ -43,6 +44,7 @@ def estimate_of(case: Case, comparison: Comparison, recording: Recording, metric
         summary=declared.text if declared else "",
         recording=recording.name,
         live_bytes=_median(case, recording, comparison.arm, "side_live_bytes"),
+        caveat="; ".join(unsteady(case, recording, (comparison.arm, comparison.baseline), metric)),
     )
 
 

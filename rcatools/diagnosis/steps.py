@@ -26,6 +26,7 @@ class StepFigures:
         median_gap_us: median gap over all boundaries of all steps.
         by_name: kernel name to (launches, microseconds) per step.
         left_out: steps with another number of kernels than most, not used.
+        order: kernel names of the first step used, in order of their start.
     """
 
     kernel_us: Floats
@@ -35,6 +36,7 @@ class StepFigures:
     median_gap_us: float
     by_name: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     left_out: int = 0
+    order: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -87,4 +89,5 @@ def step_figures(trace: Trace) -> StepFigures | None:
             for name, row in per_name.to_dict("index").items()
         },
         left_out=int(names.size - chosen.size),
+        order=tuple(str(name) for name in table["name"].iloc[order[index[order] == 0]]),
     )

@@ -29,15 +29,21 @@ from rcatools.diagnosis.records import (
     PredictionResult,
     Status,
 )
-from rcatools.diagnosis.wording import in_words
+from rcatools.diagnosis.wording import SOME, in_words
 
 Observed = Mapping[str, Observation]
 MOST_SHOWN = 3
 
 
-def holds(outcome: Outcome, expected: Sequence[str]) -> bool | None:
-    """Whether an outcome is as expected; None where it was not tested or does not decide."""
+def holds(outcome: Outcome, expected: Sequence[str], *, necessary: bool = True) -> bool | None:
+    """Whether an outcome is as expected; None where it was not tested or does not decide.
+
+    A change that is there and smaller than what counts is neither growth nor none: it fails what is merely
+    suggested, and decides nothing about what is necessary.
+    """
     if outcome.name is None or not outcome.definite:
+        return None
+    if outcome.name == SOME and necessary and SOME not in expected:
         return None
     return outcome.name in expected
 
@@ -142,7 +148,7 @@ def _predictions(
         for name, expected in expectations.items():
             outcome = observed[name].outcome
             wanted = outcomes_of(expected)
-            state = holds(outcome, wanted)
+            state = holds(outcome, wanted, necessary=necessary)
             seen = {outcome.name} if state and outcome.name else set(wanted)
             distinct = [
                 rival.id for rival in investigation.rivals(hypothesis) if _expects_other(rival, name, seen)

@@ -162,6 +162,7 @@ class DeltaFit(Check, frozen=True, kw_only=True, tag="delta_fit"):
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "grows": "the term is above the smallest that counts",
+        "some": "half of that or more, surely not none and surely not that much: a necessary prediction stays open",
         "zero": "less than half of that, and the interval lies inside it",
         "shrinks": "the term is below minus the smallest that counts",
     }
@@ -182,6 +183,7 @@ class Gap(Check, frozen=True, kw_only=True, tag="gap"):
 
     OUTCOMES: ClassVar[dict[str, str]] = {
         "grows": "each boundary costs more",
+        "some": "half of what counts or more, surely not none and surely not that much: a necessary prediction stays open",
         "same": "less than half of that, and the interval lies inside it",
         "shrinks": "each boundary costs less",
     }

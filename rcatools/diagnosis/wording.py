@@ -14,7 +14,9 @@ OWNER_TEXT = {
     "nccl": "NCCL or RCCL",
     "aiter": "AITER",
 }
+SOME = "some"
 OUTCOME_TEXT = {
+    SOME: "there, but smaller than what counts",
     "carries": "more than half of the effect",
     "absent": "less than half of the effect",
     "partial": "a part of the effect",

@@ -184,17 +184,18 @@ def ceiling_share(document: Document) -> Bars:
 def where_time_went(document: Document) -> Bars:
     """The traced difference of each arm split into kernels and gaps."""
     rows = tuple(
-        (str(item["arm"]), (item["kernels_us"], item["gaps_us"]))
+        (str(item["arm"]), (item["kernels_us"], item["launches_us"] or 0.0, item["gaps_us"]))
         for item in document["reconcile"]
         if item["kernels_us"] is not None and item["gaps_us"] is not None
     )
     return Bars(
         "where",
         "Where the time went",
-        "Difference of one traced step against the baseline, split into time inside kernels and gaps between them."
+        "Difference of one traced step against the baseline: kernels that both have, launches that only one has (each "
+        "with one gap of the baseline), and the gaps between kernels."
         + _other_outputs(document, [name for name, _ in rows]),
         "difference of one step against the baseline",
-        ("inside kernels", "gaps between kernels"),
+        ("same kernels", "added launches", "gaps between kernels"),
         rows,
     )
 
@@ -220,7 +221,8 @@ def gaps(measured: Measured, recording: str) -> Bars:
     return Bars(
         "gaps",
         "Gaps between the kernels of one step",
-        "Sum of the idle times between consecutive kernels of one traced step, per arm.",
+        "Sum of the idle times between consecutive kernels of one traced step, per arm. A step with more kernels has more "
+        "gaps: where the time went counts those with the added launches.",
         "idle time in one step",
         ("gaps between kernels",),
         rows,

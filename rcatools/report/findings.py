@@ -274,7 +274,8 @@ def _causes(document: Document, rows: int) -> str:
         for item in ruled_out:
             failed = [p for p in item["predictions"] if p["holds"] is False and p["necessary"]]
             seen = "; ".join(
-                f"{md(p['text'])}: {md(p['observed'])} ({md(p['evidence'])})" for p in failed[:2]
+                f"{md(present.failed_prediction(p))} ({md(figures_of(p))}; {md(p['evidence'])})"
+                for p in failed[:2]
             )
             items.append(f"- {md(words.capital(item['title']))}: {seen or md(item['reason'])}")
         lines.append("\n".join(items))
@@ -286,6 +287,12 @@ def _causes(document: Document, rows: int) -> str:
             for run, texts in decide.items()
         ]
     return "\n\n".join(lines)
+
+
+def figures_of(prediction: Mapping[str, Any]) -> str:
+    """What was observed without the outcome in front of it."""
+    _, _, figures = str(prediction["observed"]).partition(": ")
+    return figures or str(prediction["observed"])
 
 
 def _fold_predictions(document: Document, rows: int) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rcatools import units
 from rcatools.diagnosis import wording
 from rcatools.report import words
+from rcatools.report.arm_tables import arms, kernels, mechanisms, plants, reconcile
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
+__all__ = ["arms", "kernels", "mechanisms", "plants", "reconcile"]  # of arm_tables, offered here too
 
 
 def links(document: Document) -> Table:
@@ -37,9 +39,9 @@ STATUS_ORDER = ("supported", "undecided", "not_tested", "contradicted")
 
 
 def groups(document: Document) -> dict[str, list[Mapping[str, Any]]]:
-    """Hypotheses by group, in declared order of the groups, those that stand first."""
+    """Hypotheses by group, in declared order of the groups and provenance last; in a group, those that stand first."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for item in document["hypotheses"]:
+    for item in sorted(document["hypotheses"], key=lambda one: one["group"] == "provenance"):
         found.setdefault(item["group"], []).append(item)
 
     def place(item: Mapping[str, Any]) -> int:
@@ -67,13 +69,28 @@ def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
     failed = [item for item in predictions if item["holds"] is False and item["necessary"]]
     held = [item for item in predictions if item["holds"] is True]
     if hypothesis["status"] == "contradicted" and failed:
-        told = [f"{item['text']}: {item['expected']} expected, {words.seen(item)} seen" for item in failed]
+        told = [failed_prediction(item) for item in failed]
         left = wording.counted(len(told) - most, "further prediction")
-        return _few(told, most, f"{left} {'fails' if len(told) - most == 1 else 'fail'}") + on_devices(failed)
+        rest = f"{left} {'fails' if len(told) - most == 1 else 'fail'}"
+        return _few(told, most, rest, ". ") + on_devices(failed)
     if hypothesis["status"] == "supported" and held:
         told = [f"{item['text']}: {words.seen(item)}" for item in own_first(held)]
         return f"{_few(told, most, f'{len(told) - most} more')}. {balance(predictions)}{on_devices(held)}"
     return str(hypothesis["reason"])
+
+
+_SHARE = re.compile(r"(-?[\d.]+ %) of the effect")
+
+
+def failed_prediction(item: Mapping[str, Any]) -> str:
+    """A prediction that failed: what was predicted of which observation, and what was seen."""
+    share = _SHARE.search(str(item["observed"]))
+    of_effect = share is not None and str(item["expected"]).endswith("of the effect")
+    seen = f"{share.group(1)} of it" if share is not None and of_effect else words.seen(item)
+    about = str(item["text"]).removeprefix("the effect ") if of_effect else ""
+    if about and about != item["text"]:
+        return f"predicted: {item['expected']} {about}; seen: {seen}"
+    return f"{item['text']}: predicted {item['expected']}; seen: {seen}"
 
 
 def on_devices(predictions: Sequence[Mapping[str, Any]]) -> str:
@@ -105,7 +122,13 @@ def balance(predictions: Sequence[Mapping[str, Any]]) -> str:
     open_ones = sum(1 for item in predictions if item["holds"] is None)
     necessary = sum(1 for item in failed if item["necessary"])
     texts = [f"{wording.counted(held, 'prediction')} {'holds' if held == 1 else 'hold'}"]
-    if failed:
+    if failed and not necessary:
+        told = [f"{item['text']} ({words.seen(item)})" for item in failed]
+        do = (
+            "1 does not, not a necessary one" if len(failed) == 1 else f"{len(failed)} do not, none necessary"
+        )
+        texts.append(f"{do}: {_few(told, 2, 'and others')}")
+    elif failed:
         texts.append(f"{len(failed)} {'fails' if len(failed) == 1 else 'fail'} ({necessary} necessary)")
     else:
         texts.append("none fails")
@@ -114,9 +137,9 @@ def balance(predictions: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(texts)
 
 
-def _few(told: list[str], most: int, rest: str) -> str:
-    shown = "; ".join(told[:most])
-    return shown if len(told) <= most else f"{shown}; {rest}"
+def _few(told: list[str], most: int, rest: str, between: str = "; ") -> str:
+    shown = between.join(words.capital(text) if between == ". " else text for text in told[:most])
+    return shown if len(told) <= most else f"{shown}{between}{rest}"
 
 
 def titles(document: Document) -> dict[str, str]:
@@ -236,108 +259,3 @@ def _mark(holds: bool | None) -> Cell:
     if holds is None:
         return Cell("–", tone="open")
     return Cell("✓", tone="yes") if holds else Cell("✗", tone="calm")
-
-
-def arms(document: Document, *, bars: bool = False) -> Table:
-    """Every arm against the baseline; ``bars``: a bar of characters too."""
-    scale = max((abs(item["ratio"] - 1) for item in document["arms"] if item["ratio"]), default=0.0)
-    memory = any(item.get("live_bytes") is not None for item in document["arms"])
-    rows = []
-    for item in document["arms"]:
-        bar = [words.bar(item["ratio"] - 1 if item["ratio"] else None, scale, 8)] if bars else []
-        live = [units.byte_size(item.get("live_bytes"))] if memory else []
-        rows.append(
-            [
-                Cell(item["arm"], code=True),
-                item["summary"],
-                words.verdict_cell(item["verdict"]),
-                words.effect(item),
-                *bar,
-                words.detection(item["mde"]),
-                str(item["n"]),
-                units.p_value(item["p_value"]),
-                *live,
-                wording.reasons(item["reasons"]),
-            ]
-        )
-    columns = ["Arm", "What it does", "Verdict", "Time against baseline", *(["−   0   +"] if bars else [])]
-    columns += ["Detection limit", "Blocks", "p", *(["Left under side stream"] if memory else []), "Reasons"]
-    first = 5 if bars else 4
-    return make("All arms", columns, rows, numeric=(3, *range(first, first + 3 + memory)))
-
-
-def kernels(document: Document) -> Table:
-    """Isolated kernels, suspect against baseline."""
-    rows = [
-        [
-            Cell(item["kernel"], code=True),
-            item["bound"],
-            units.significant(item["per_step"]) if item["per_step"] is not None else "",
-            units.duration_us(item["base_us"]),
-            units.signed_duration_us(item["delta_us"]),
-            words.effect(item),
-            words.detection(item["mde"]),
-            units.percent(item["share"]),
-            units.share(item["ceiling"]) if item.get("ceiling") is not None else "",
-            words.verdict_cell(item["verdict"]),
-        ]
-        for item in document["kernels"]
-    ]
-    columns = [
-        "Kernel",
-        "Bound",
-        "Per step",
-        "Baseline",
-        "Difference",
-        "Change",
-        "Detection limit",
-        "Share of the step",
-        "Of the measured ceiling",
-        "Verdict",
-    ]
-    note = "Each launched back to back in a graph: a time holds one kernel boundary." if rows else ""
-    title = "Kernels alone, suspect against baseline"
-    return make(title, columns, rows, numeric=(2, 3, 4, 5, 6, 7, 8), note=note)
-
-
-def reconcile(document: Document) -> Table:
-    """Does the trace explain the measured difference."""
-    rows = [
-        [
-            Cell(item["arm"], code=True),
-            units.signed_duration_us(item["measured_us"]),
-            units.signed_duration_us(item["kernels_us"]),
-            units.signed_duration_us(item["gaps_us"]),
-            units.signed_duration_us(item["unexplained_us"]),
-            item["text"],
-        ]
-        for item in document["reconcile"]
-    ]
-    columns = ["Arm", "Step, measured", "Kernels, traced", "Gaps, traced", "Not explained", "Reading"]
-    return make("Where the time went", columns, rows, numeric=(1, 2, 3, 4))
-
-
-def mechanisms(document: Document) -> Table:
-    """How each arm differs from the baseline, from measurement alone."""
-    rows = [
-        [
-            Cell(item["arm"], code=True),
-            words.MECHANISM_TEXT.get(item["kind"], item["kind"]),
-            units.percent(item["share"]) if item["share"] is not None else "",
-            item["text"],
-        ]
-        for item in document["mechanisms"]
-    ]
-    return make("What changed inside the step", ["Arm", "Kind", "Share", "Reading"], rows, numeric=(2,))
-
-
-def plants(document: Document) -> Table:
-    """Planted regressions: were they found, and taken for what they are."""
-    rows = []
-    for item in document["plants"]:
-        found = Cell("not tested", tone="open")
-        if item["found"] is not None:
-            found = Cell("✓ found", tone="good") if item["found"] else Cell("✗ missed", tone="bad")
-        taken = words.MECHANISM_TEXT.get(item["diagnosed"], item["diagnosed"])
-        rows.append([Cell(item["arm"], code=True), item["planted"], found, taken, item["text"]])
-    return make("Planted regressions", ["Arm", "Planted", "Found", "Taken for", "Reading"], rows)

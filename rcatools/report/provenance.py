@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from rcatools.report import words
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
+_OUT = re.compile(r"(--out[ =])(\S+)")
+_PLAIN = re.compile(r"[\w.-]+", re.A)
 APART = ("recordings", "checks", "devices")  # parts of the environment with tables of their own
 
 
@@ -155,10 +158,16 @@ def recordings(document: Document) -> Table:
 
 
 def commands(document: Document) -> list[str]:
-    """The commands that made the recordings of this verdict."""
+    """The commands that made the recordings of this verdict, each with its recording's own name as output folder."""
     found = document["environment"].get("recordings") or ()
-    made = [str(item.get("command") or "") for item in found if item.get("used", True)]
+    made = [_named(item) for item in found if item.get("used", True)]
     return [text for text in dict.fromkeys(made) if text]
+
+
+def _named(item: Mapping[str, Any]) -> str:
+    """A recording's command, writing where it lies now: a folder may have been renamed since."""
+    text, name = str(item.get("command") or ""), str(item.get("name") or "")
+    return _OUT.sub(lambda match: f"{match.group(1)}{name}", text) if _PLAIN.fullmatch(name) else text
 
 
 def code(git: Any) -> str:

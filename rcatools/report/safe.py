@@ -134,7 +134,9 @@ _WWW = re.compile(r"(?i)\b(www)\.")
 _SHA = re.compile(r"\b([0-9a-f]{7})(?=[0-9a-f]{0,33}\b)(?=[0-9]*[a-f])")
 _LONE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _BLOCK_START = re.compile(r"^(#{1,6}|[-+=:]+|\d{1,9}[.)])(?=\s|$|[-=:])")
-_BRACKETS = re.compile(r"\[(?=[\^!]|[ xX]\])|\](?=[(\[:])")
+_BRACKETS = re.compile(r"\[(?=[\^!]|[ xX]\])|\](?=[(\[])")
+# A link definition begins a line; the bracket may stand in an earlier part of it.
+_DEFINITION = re.compile(r"^([^\[\]]*|\[[^\[\]]*)\](?=:)")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+ /=:-]*")
 
 
@@ -152,6 +154,7 @@ def md(text: Any, limit: int = 2000) -> str:
     line = _SHA.sub(lambda match: match.group(1) + _ZERO_WIDTH, line)
     line = "".join(_ENTITY.get(char, char) for char in line)
     line = _BRACKETS.sub(lambda match: f"&#{ord(match.group(0))};", line)
+    line = _DEFINITION.sub(lambda match: f"{match.group(1)}&#93;", line)
     line = _LONE_UNDERSCORE.sub("&#95;", line)
     return _BLOCK_START.sub(lambda match: "".join(f"&#{ord(char)};" for char in match.group(1)), line)
 

@@ -55,6 +55,8 @@ class Table:
         if left <= 0:
             return self
         note = f"{left} more rows are in report.html"
+        if count and self.note:
+            note += f". {self.note}"
         return Table(self.title, self.columns, self.rows[:count], self.numeric, note)
 
     def frame(self) -> pd.DataFrame:
