@@ -71,24 +71,26 @@ def output_agreement(recording: Recording, reference: str = "") -> pd.DataFrame:
     runs = recording.runs
     hashes = _column(runs, "output_sha256")
     baseline = set(hashes[(runs["arm"] == (reference or recording.manifest.baseline)) & hashes.notna()])
+    error, tolerance = _numbers(runs, "output_rel_error"), _numbers(runs, "output_tolerance")
+    wrong = (error > tolerance) | (runs["outcome"] == "mismatch")
+    table = pd.DataFrame({"hash": hashes, "error": error, "tolerance": tolerance, "wrong": wrong})
+    by_arm = {str(name): rows for name, rows in table.groupby(runs["arm"].to_numpy(), sort=False)}
     rows = []
     for arm in recording.manifest.arm_names:
-        mine = runs["arm"] == arm
-        found = hashes[mine & hashes.notna()]
-        error = _numbers(runs, "output_rel_error")[mine]
-        tolerance = _numbers(runs, "output_tolerance")[mine]
-        wrong = int(((error > tolerance) | (runs.loc[mine, "outcome"] == "mismatch")).sum())
-        equal = set(found) == baseline and len(baseline) == 1 if len(found) and baseline else None
+        mine = by_arm.get(arm, table.iloc[:0])
+        found = set(mine["hash"].dropna())
+        equal = found == baseline and len(baseline) == 1 if found and baseline else None
+        mismatches = int(mine["wrong"].sum())
         rows.append(
             {
                 "arm": arm,
-                "runs": len(found),
-                "outputs": found.nunique(),
+                "runs": int(mine["hash"].count()),
+                "outputs": len(found),
                 "equal": equal,
-                "rel_error": error.max(),
-                "tolerance": tolerance.min(),
-                "mismatches": wrong,
-                "verdict": _verdict(equal, wrong, checked=bool(error.notna().any())),
+                "rel_error": mine["error"].max(),
+                "tolerance": mine["tolerance"].min(),
+                "mismatches": mismatches,
+                "verdict": _verdict(equal, mismatches, checked=bool(mine["error"].notna().any())),
             }
         )
     return pd.DataFrame(rows)
