@@ -37,7 +37,7 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
     mechanisms       how each arm differs from the baseline, from measurement alone (its name and role are not
                      read): [{arm, kind, share, text, evidence}]; kind: none, more_kernels, slower_kernels,
                      longer_gaps, mixed, undecided
-    plants           [{arm, planted, found, diagnosed, text}]
+    plants           [{arm, planted, found, diagnosed, text, named}]
     kernels          kernels timed alone, suspect against baseline: [{kernel, bound, per_step, base_us, delta_us,
                      ratio, ci_low, ci_high, mde, share (of the step), verdict, ceiling (part of the measured rate)}]
     boundary         price of one kernel boundary: {base_us, delta_us, ci_low_us, ci_high_us, n, gap_us, recording,

@@ -97,9 +97,7 @@ def _head(document: Document) -> str:
     if noise:
         lines.append(f"- **Noise floor (A/A):** {md(units.percent(noise['floor']))}. {md(noise['text'])}")
     if document["sensitive"] is not None:
-        plants = document["plants"]
-        found = sum(1 for item in plants if item["found"])
-        said = f"{found} of {len(plants)} found" if plants else "found"
+        said = words.planted(document)
         if not document["sensitive"]:
             said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
@@ -153,7 +151,9 @@ def _reproduce(document: Document) -> str:
     parts = [f"Judge the recordings again:\n\n{md_block(document['reproduce'], 'sh')}"]
     made = provenance.commands(document)
     if made:
-        parts.append("Record again, on such a machine (each recording judged here was made by):")
+        parts.append(
+            "Record again, on such a machine, each into a folder of its own (else as it was made for this verdict):"
+        )
         parts.append(md_block("\n".join(made), "sh"))
     return "\n\n".join(parts) if made else md_block(document["reproduce"], "sh")
 
