@@ -331,5 +331,5 @@ def test_a_ratio_reads_by_the_side_its_interval_lies_on(
 ) -> None:
     value, low, high = bounds
     place = Evidence(text="", value=value, ci_low=low, ci_high=high, unit="ratio", n=3, arms=("a", "b"))
-    seen = Observation("x", "", "ratio", Outcome("equivalent", True, "", None, (place,)), "")
+    seen = Observation("x", "", "ratio", Outcome("equivalent", True, "", (place,)), "")
     assert filled("it {x:time}", {"x": seen}) == f"it {said}, 3 blocks"

@@ -230,10 +230,7 @@ def _unknown_sessions(recording: Recording) -> list[str]:
     known = sessions(recording)
     if all(item["commit"] for item in known):
         return []
-    return [
-        f"{recording.name} holds {counted(sum(item['processes'] for item in known), 'process', 'processes')} of "
-        f"{counted(len(known), 'session')}: {session_text(known)}"
-    ]
+    return [f"{recording.name}: {session_text(known)}"]
 
 
 def sessions(recording: Recording) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@
                    scope, beside
     arms:          name -> {role, text}
     tables:        name -> CSV file beside the investigation, or "" for one that the caller brings
-    made_by:       name of a table -> the command that made it
+    made_by:       name of a table -> the command that made it, or the companion recording it was taken from
     observations:  id -> a check (see ``vocabulary``), each asked once
     links:         the causal chain in order: {id, text, all: {observation: outcomes}, any: {...}}
     hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests, remarks, written_after}

@@ -47,7 +47,9 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
     published        numbers from elsewhere, never mixed with ours: [{id, source, url, label, value, unit, note}]
     open             what was not tested: [{text, run, needs}]
     environment      {device, backend, arch, driver, torch, ..., recordings: [{name, state, created_utc, blocks,
-                     runs_ok, runs_failed, command, git, files}]}
+                     runs_ok, runs_failed, command, git, sessions: [{processes, commit}], files}],
+                     tables: [{name, devices, rows, sha256, made_by, made_utc, torch, python, os, source_sha256,
+                     commit}]: tables of things met on a device; null where the table does not tell}
     reproduce        one command
     warnings         [text]
 

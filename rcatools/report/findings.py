@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -159,11 +159,15 @@ def _reproduce(document: Document) -> str:
 
 
 def _matrices(document: Document, rows: int) -> str:
+    """A fold for each group of explanations, and once what the marks mean."""
+    tables = {group: present.matrix(document, group) for group in present.groups(document)}
     folds = [
-        _fold(present.matrix(document, group), rows, f"Evidence matrix, {group.replace('_', ' ')}")
-        for group in present.groups(document)
+        _fold(replace(table, note=""), rows, f"Evidence matrix, {group.replace('_', ' ')}")
+        for group, table in tables.items()
+        if table.rows
     ]
-    return "\n\n".join(part for part in folds if part)
+    legend = next((md(table.note) for table in tables.values() if table.rows), "")
+    return "\n\n".join(part for part in (*folds, legend) if part)
 
 
 def _kernels(document: Document, rows: int) -> str:
@@ -274,7 +278,7 @@ def _causes(document: Document, rows: int) -> str:
         for item in ruled_out:
             failed = [p for p in item["predictions"] if p["holds"] is False and p["necessary"]]
             seen = "; ".join(
-                f"{md(p['text'])}: {md(p['observed'])} ({md(p['evidence'])})" for p in failed[:2]
+                f"{md(p['text'])}: {md(p['observed'])} ({md(_recordings(p))})" for p in failed[:2]
             )
             items.append(f"- {md(words.capital(item['title']))}: {seen or md(item['reason'])}")
         lines.append("\n".join(items))
@@ -286,6 +290,14 @@ def _causes(document: Document, rows: int) -> str:
             for run, texts in decide.items()
         ]
     return "\n\n".join(lines)
+
+
+def _recordings(prediction: Mapping[str, Any]) -> str:
+    """Recordings that a prediction was judged on; where there is none, the place as it stands."""
+    named = dict.fromkeys(
+        str(place["recording"]) for place in prediction.get("places") or () if place["recording"]
+    )
+    return ", ".join(named) or str(prediction["evidence"])
 
 
 def _fold_predictions(document: Document, rows: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rcatools import units
@@ -157,7 +157,8 @@ def recordings(document: Document) -> Table:
                 _sums(item),
             ]
         )
-    rows += [_table_row(item) for item in document["environment"].get("tables") or ()]
+    names = {str(item.get("name")) for item in document["environment"].get("recordings") or ()}
+    rows += [_table_row(item, names) for item in document["environment"].get("tables") or ()]
     note = "The manifest holds the SHA-256 of every other file of its recording." if rows else ""
     columns = ["Name", "State", "Made", "Device", "Size", "Code", "SHA-256"]
     return make("Recordings", columns, rows, note=note)
@@ -183,18 +184,19 @@ def _into(command: str, name: str) -> str:
     return command
 
 
-def _table_row(item: Mapping[str, Any]) -> list[Any]:
+def _table_row(item: Mapping[str, Any], recordings: Collection[str]) -> list[Any]:
     """A table of the investigation as a row of the raw data; what it does not tell is said to be so."""
-    made = str(item.get("made_utc") or "")
-    told = {key: str(item.get(key) or "not recorded") for key in ("commit", "torch", "os")}
+    made, made_by = str(item.get("made_utc") or ""), str(item.get("made_by") or "")
+    taken = made_by in recordings
+    told = {} if taken else {key: str(item.get(key) or "not recorded") for key in ("commit", "torch", "os")}
     sums = {"table": item.get("sha256"), "package source": item.get("source_sha256")}
     return [
         Cell(str(item.get("name")), code=True),
         "table",
-        f"{made[:19].replace('T', ' ')} UTC" if made else "not recorded",
+        f"{made[:19].replace('T', ' ')} UTC" if made else "" if taken else "not recorded",
         ", ".join(map(str, item.get("devices") or ())),
         wording.counted(int(item.get("rows") or 0), "row"),
-        ", ".join(part for part in (str(item.get("made_by") or ""), _told(told)) if part),
+        f"from {made_by}" if taken else ", ".join(part for part in (made_by, _told(told)) if part),
         _told(sums),
     ]
 

@@ -163,7 +163,7 @@ def _per_collective(document: Mapping[str, Any]) -> list[str]:
     return [
         "The same bytes in three gathers instead of one cost "
         f"{units.percent(each)} of the clean form's exchange for each collective more. The published form spares the "
-        "backend three collectives (two gathers become one, and an object gather is two): at that price they make "
+        "backend three collectives (two gathers become one, and an object gather is two): at that price they make about "
         f"{units.share(3 * each / (1 - one))} of the gap; the rest is work around them (pickling, allocation, tensor "
         "operations), which these arms do not tell apart further."
     ]
