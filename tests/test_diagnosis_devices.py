@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -11,11 +12,14 @@ import pytest
 from test_diagnosis_checks import draw, recording
 from vime_samples import graph_result
 
-from rcatools.diagnosis import judge, parse_investigation
+from rcatools import units
+from rcatools.diagnosis import environment, judge, parse_investigation
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.checks import observe
 from rcatools.diagnosis.investigation import Investigation
-from rcatools.diagnosis.wording import replicated
+from rcatools.diagnosis.records import Evidence, Observation, Outcome
+from rcatools.diagnosis.remarks import filled
+from rcatools.diagnosis.wording import reasons, replicated
 from rcatools.errors import InputError, UnknownNameError
 from rcatools.experiment.graph_recording import write_graph_recording
 from rcatools.recording import Recording, open_recording
@@ -35,6 +39,7 @@ effect:
   repeat: [again]
   noun: the exchange of {rows} rows over {transport}
   scope: One exchange, not a rollout.
+  beside: {whole: the whole call}
 arms:
   off: {role: baseline, text: off}
   again: {role: repeat, text: again}
@@ -44,6 +49,7 @@ companions: {graphs: a further workload}
 tables: {seen: "", published: ""}
 observations:
   here: {check: ratio, text: time of the suspect, arm: side}
+  whole: {check: ratio, text: time of a safe form, arm: safe}
   there: {check: ratio, text: time of a form, arm: packed, against: packed_cached, metric: graph_m8_us, recording: graphs}
   count: {check: ledger, text: collectives a call, figure: calls, label: collectives issued, arm: side, bytes: 3, unit: count}
   harm: {check: seen, text: harm, table: seen, column: harmed, where: {form: a}, say: words, tell: [device, processes]}
@@ -152,7 +158,15 @@ def test_a_demonstration_that_is_not_there_or_twice_is_refused(primary: Recordin
 
 
 def test_the_answer_says_what_was_timed_and_what_it_does_not_cover(document: dict[str, Any]) -> None:
-    assert document["answer"].startswith("On a processor, the exchange of 8 rows over gloo is ")
+    safe = next(item for item in document["arms"] if item["arm"] == "safe")
+    beside = units.estimate(safe["ratio"], safe["ci_low"], safe["ci_high"])
+    e = document["effect"]
+    share, _, bounds = units.estimate(e["ratio"], e["ci_low"], e["ci_high"]).partition(" [")
+    assert share.startswith("-")
+    assert document["answer"].startswith(
+        f"On a processor, the exchange of 8 rows over gloo takes {share[1:]} less time [{bounds} (the whole call: {beside})"
+        " with the suspect, because the cause acts."
+    )
     assert document["details"][0] == "One exchange, not a rollout."
 
 
@@ -171,7 +185,7 @@ def test_a_claim_judged_on_a_companion_is_held_to_the_companions_device(document
 def test_every_device_is_listed_with_its_recordings(document: dict[str, Any], primary: Recording) -> None:
     listed = provenance.devices(document).frame()
     assert listed["Device"].tolist() == ["a processor", "a card"]
-    assert listed["Recordings"].tolist() == [primary.name, GRAPHS]
+    assert listed["Recordings and tables"].tolist() == [f"{primary.name}, seen, published", GRAPHS]
     assert words.devices(document) == f"a processor ({primary.name}); a card ({GRAPHS})"
     text = findings.render(document)
     assert f"**Measured on:** a processor ({primary.name}); a card ({GRAPHS})" in text.replace("\u200b", "")
@@ -225,3 +239,97 @@ def test_an_unknown_commit_is_said_and_not_explained() -> None:
 )
 def test_replicates_are_counted_as_what_they_are(number: int, replicate: str, text: str) -> None:
     assert replicated(number, replicate) == text
+
+
+def test_a_device_that_only_a_table_speaks_of_is_listed_with_what_the_table_tells(primary: Recording) -> None:
+    table = TABLE.assign(device="a third card", torch="2.9.0")
+    document = judge(Investigation(parse_investigation(TEXT)), [primary], {"seen": table}).document()
+    listed = provenance.devices(document).frame().set_index("Device").loc["a third card"]
+    assert listed[["Torch", "Python", "Driver"]].tolist() == ["2.9.0", "not recorded", "not recorded"]
+    assert "a third card (seen)" in words.devices(document)
+    row = provenance.recordings(document).frame().set_index("Name").loc["seen"]
+    assert row[["State", "Made", "Device", "Size"]].tolist() == [
+        "table",
+        "not recorded",
+        "a third card",
+        "2 rows",
+    ]
+    assert row["Code"] == "commit not recorded, torch 2.9.0, os not recorded"
+
+
+def test_a_cause_whose_telling_prediction_was_not_tested_is_not_said_to_be_isolated(
+    primary: Recording,
+) -> None:
+    text = (
+        TEXT.replace("predicts: {here: faster}}", "predicts: {here: faster, untimed: slower}}")
+        .replace(
+            "  there: {", "  untimed: {check: ratio, text: time of an arm not run, arm: late}\n  there: {", 1
+        )
+        .replace("  safe: {role", "  late: {role: probe, text: late}\n  safe: {role", 1)
+    )
+    said = judge(Investigation(parse_investigation(text)), [primary], {"seen": TABLE}).answer
+    assert "because" not in said
+    assert said.endswith("So far the data support that the cause acts; not tested: time of an arm not run.")
+
+
+def test_sessions_tell_which_processes_were_measured_at_which_commit() -> None:
+    whole = {"commit": "614e284", "source_commit": "a6fc0a1f", "source_sha256": "s"}
+    manifest = SimpleNamespace(
+        environment={"code": whole},
+        design={
+            "sessions": [
+                {"processes": 1, "code": {"commit": None}},
+                {"processes": 2, "code": {"commit": "614e284", "source_sha256": "s"}},
+            ]
+        },
+    )
+    found = environment.sessions(SimpleNamespace(manifest=manifest))  # type: ignore[arg-type]
+    assert environment.session_text(found) == "2 of 3 processes: commit a6fc0a1; 1: commit not recorded"
+    assert provenance.code(whole, found).startswith(
+        "2 of 3 processes: commit a6fc0a1; 1: commit not recorded. "
+    )
+
+
+def test_each_recording_is_recorded_again_into_its_own_folder() -> None:
+    made = {
+        "a": "rcatools record s --out other --blocks 3",
+        "b": "rcatools record s --out other --blocks 3",
+        "c": "python benchmarks/decode_matmul.py",
+    }
+    items = [{"name": name, "command": command} for name, command in made.items()]
+    assert provenance.commands({"environment": {"recordings": items}}) == [
+        "rcatools record s --out a --blocks 3",
+        "rcatools record s --out b --blocks 3",
+        "python benchmarks/decode_matmul.py build/c",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("named", "said"), [(2, "2 of 2 seen and named"), (1, "2 of 2 seen, 1 of them named"), (0, "2 of 2 seen")]
+)
+def test_planted_regressions_are_named_only_where_they_were(named: int, said: str) -> None:
+    plants = [{"found": True, "named": i < named} for i in range(2)]
+    assert words.planted({"plants": plants}) == said
+
+
+def test_an_interval_that_equal_arms_explain_is_not_said_to_exclude_anything() -> None:
+    codes = ("within_noise_floor", "interval_excludes_one", "too_few_runs")
+    assert reasons(codes) == "equal arms differ as much, few runs"
+    assert reasons(codes[1:]) == "the interval excludes no difference, few runs"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ((1.016, 1.009, 1.023), "is 1.6 % slower [+0.9 %, +2.3 %]"),
+        ((0.6, 0.58, 0.62), "takes 40.0 % less time [-42.0 %, -38.0 %]"),
+        ((1.0, 0.973, 1.027), "shows no change of time: +0.0 % [-2.7 %, +2.7 %]"),
+    ],
+)
+def test_a_ratio_reads_by_the_side_its_interval_lies_on(
+    bounds: tuple[float, float, float], said: str
+) -> None:
+    value, low, high = bounds
+    place = Evidence(text="", value=value, ci_low=low, ci_high=high, unit="ratio", n=3, arms=("a", "b"))
+    seen = Observation("x", "", "ratio", Outcome("equivalent", True, "", (place,)), "")
+    assert filled("it {x:time}", {"x": seen}) == f"it {said}, 3 blocks"

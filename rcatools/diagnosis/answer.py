@@ -17,7 +17,7 @@ from rcatools.diagnosis.records import (
     PlantResult,
     Status,
 )
-from rcatools.diagnosis.remarks import figures, filled, remarks
+from rcatools.diagnosis.remarks import figures, filled, moved, remarks
 from rcatools.diagnosis.rows import timed_arms
 from rcatools.diagnosis.wording import counted, reasons
 from rcatools.stats.decide import MIN_REPLICATES
@@ -48,10 +48,9 @@ def answer(
     noun, suspect = with_parameters(case, case.spec.effect.noun), case.spec.arms[case.suspect].text
     size = units.estimate(effect.ratio, effect.ci_low, effect.ci_high)
     if effect.verdict in ("slower", "faster"):
-        share, _, bounds = size.partition(" [")
-        head = (
-            f"On {case.device_name}, {noun} is {share.lstrip('+-')} {effect.verdict} [{bounds} with {suspect}"
-        )
+        head = f"On {case.device_name}, {noun} {moved(size, effect.verdict)}{_beside(case, observed)} with {suspect}"
+        if stands and (waits := _waits(stands)):
+            return f"{head}. So far the data support that {cause}; not tested: {'; '.join(waits)}."
         if stands:
             return f"{head}, because {cause}."
         return f"{head}; its cause is not settled: {_count(causes)}."
@@ -70,6 +69,20 @@ def answer(
         f"detection limit {units.percent(effect.mde)} ({reasons(effect.reasons)})"
     )
     return f"{head}; {cause}." if stands else f"{head}."
+
+
+def _beside(case: Case, observed: Mapping[str, Observation]) -> str:
+    """Ratios that stand beside the headline figure, such as that of the whole call; empty where none was measured."""
+    told = []
+    for name, text in case.spec.effect.beside.items():
+        for item in observed[name].outcome.evidence[:1]:
+            told.append(f"{text}: {units.estimate(item.value, item.ci_low, item.ci_high)}")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _waits(stands: HypothesisResult) -> list[str]:
+    """Necessary predictions of a cause that no data speak about: it is not isolated while there are some."""
+    return [item.text for item in stands.predictions if item.necessary and item.outcome is None]
 
 
 def with_parameters(case: Case, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -17,6 +17,8 @@ from rcatools.recording.reader import file_sha256
 
 DEVICE_KEYS = ("backend", "name", "arch", "memory_bytes", "driver", "runtime", "uuid")
 UNCOMMITTED = "uncommitted"
+# What a table may tell of how it was made, in columns of these names.
+TABLE_FACTS = ("made_utc", "torch", "python", "os", "source_sha256", "commit")
 
 
 def here(case: Case, recording: Recording | None = None) -> dict[str, str | None]:
@@ -97,6 +99,7 @@ def document(case: Case) -> dict[str, Any]:
         "kv_bytes": _median_fact(case, "kv_bytes"),
         "devices": devices(case),
         "checks": soundness.document(case),
+        "tables": tables(case),
         "recordings": [_recording(item, used=True) for item in case.recordings]
         + [_recording(item, used=True) for item in case.companions.values()]
         + [_recording(item, used=False) for item, _ in case.others],
@@ -119,7 +122,39 @@ def devices(case: Case) -> list[dict[str, Any]]:
             },
         )
         own["recordings"].append(recording.name)
+    for table in tables(case):
+        for name in table["devices"]:
+            told = {key: table[key] for key in ("torch", "python")}
+            own = found.setdefault(name, {"device": name, **told, "recordings": []})
+            own.setdefault("tables", []).append(table["name"])
     return list(found.values())
+
+
+def tables(case: Case) -> list[dict[str, Any]]:
+    """The investigation's tables of things met on a device: file, devices, rows, SHA-256 and what made them."""
+    found = []
+    for name, file in case.spec.tables.items():
+        table = case.tables.get(name)
+        if table is None or "device" not in table.columns or not len(table):
+            continue
+        kept = case.investigation.tables.get(name) is table
+        found.append(
+            {
+                "name": file or name,
+                "devices": [str(item) for item in dict.fromkeys(table["device"].dropna())],
+                "rows": len(table),
+                "sha256": case.investigation.sums.get(name) if kept else None,
+                "made_by": case.spec.made_by.get(name, "") if kept else "",
+                **{key: _one(table, key) for key in TABLE_FACTS},
+            }
+        )
+    return found
+
+
+def _one(table: pd.DataFrame, column: str) -> str | None:
+    """The one value that a column holds; None where it is missing, empty or not the same in all rows."""
+    values: set[str] = set(table[column].dropna().astype(str)) if column in table.columns else set()
+    return values.pop() if len(values) == 1 else None
 
 
 def _median_fact(case: Case, figure: str) -> float | None:
@@ -152,6 +187,7 @@ def _recording(recording: Recording, *, used: bool) -> dict[str, Any]:
         "command": manifest.command,
         "replicate": str(manifest.design.get("replicate", "block")),
         "git": code if isinstance(code, dict) else None,
+        "sessions": sessions(recording),
         "files": dict(manifest.files),
         "manifest_sha256": _manifest_hash(recording),
     }
@@ -192,16 +228,39 @@ def warnings(case: Case) -> list[str]:
 
 def _unknown_sessions(recording: Recording) -> list[str]:
     """A sentence where a recording was joined from sessions and one of them does not tell its commit."""
-    sessions = recording.manifest.design.get("sessions") or ()
-    unknown = [item for item in sessions if not (item.get("code") or {}).get("commit")]
-    if not unknown:
+    known = sessions(recording)
+    if all(item["commit"] for item in known):
         return []
-    lost = sum(int(item.get("processes") or 0) for item in unknown)
-    whole = sum(int(item.get("processes") or 0) for item in sessions)
-    return [
-        f"{recording.name} holds {counted(whole, 'process', 'processes')} of {counted(len(sessions), 'session')}; the commit "
-        f"of {lost} of them was not recorded"
-    ]
+    return [f"{recording.name}: {session_text(known)}"]
+
+
+def sessions(recording: Recording) -> list[dict[str, Any]]:
+    """Processes and commit of each session that a recording was joined from; commit None where it was not recorded.
+
+    A session whose package source is that of the recording's named commit was measured at that commit.
+    """
+    whole = recording.manifest.environment.get("code")
+    whole = whole if isinstance(whole, dict) else {}
+    found = []
+    for item in recording.manifest.design.get("sessions") or ():
+        code = item.get("code") or {}
+        same = code.get("source_sha256") and code.get("source_sha256") == whole.get("source_sha256")
+        commit = (whole.get("source_commit") if same else None) or code.get("commit")
+        found.append({"processes": int(item.get("processes") or 0), "commit": commit})
+    return found
+
+
+def session_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Which processes were measured at which commit: "2 of 3 processes: commit a6fc0a1; 1: commit not recorded"."""
+    whole = sum(item["processes"] for item in found)
+    parts: dict[str, int] = {}
+    for item in sorted(found, key=lambda one: one["commit"] is None):
+        name = f"commit {str(item['commit'])[:7]}" if item["commit"] else "commit not recorded"
+        parts[name] = parts.get(name, 0) + item["processes"]
+    texts = [f"{number}: {name}" for name, number in parts.items()]
+    first = f"{next(iter(parts.values()))} of {counted(whole, 'process', 'processes')}"
+    texts[0] = f"{first}: {next(iter(parts))}"
+    return "; ".join(texts)
 
 
 def _torch(recording: Recording) -> Any:

@@ -1,9 +1,11 @@
 """An investigation as data: the form of investigation.yaml.
 
     slug, title, question
-    effect:        suspect, baseline, metric, unit, margin, repeat (A/A arms), noun, boundary_metric
+    effect:        suspect, baseline, metric, unit, margin, repeat (A/A arms), noun, boundary_metric,
+                   scope, beside
     arms:          name -> {role, text}
     tables:        name -> CSV file beside the investigation, or "" for one that the caller brings
+    made_by:       name of a table -> the command that made it, or the companion recording it was taken from
     observations:  id -> a check (see ``vocabulary``), each asked once
     links:         the causal chain in order: {id, text, all: {observation: outcomes}, any: {...}}
     hypotheses:    {id, group, title, stands, mechanism, source, predicts, suggests, remarks, written_after}
@@ -42,7 +44,8 @@ class _Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Effect(_Form, frozen=True, kw_only=True):
     """The comparison the investigation is about; times, so larger is slower. ``boundary_metric``: the metric that
     holds the price of one kernel boundary, where runs measure it. ``noun``: what is timed; ``{name}`` in it becomes
-    a workload parameter, or a fact that all runs share. ``scope``: what the comparison does not cover."""
+    a workload parameter, or a fact that all runs share. ``scope``: what the comparison does not cover.
+    ``beside``: ratios that belong beside the headline figure, as observation -> what it is the time of."""
 
     suspect: str
     baseline: str
@@ -53,6 +56,7 @@ class Effect(_Form, frozen=True, kw_only=True):
     noun: str = "the measured time"
     boundary_metric: str = ""
     scope: str = ""
+    beside: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 1:
@@ -232,6 +236,7 @@ class Spec(_Form, frozen=True, kw_only=True):
     hypotheses: list[Hypothesis]
     links: list[Link] = []
     tables: dict[str, str] = {}
+    made_by: dict[str, str] = {}
     plants: dict[str, list[str]] = {}
     claims: list[Claim] = []
     claim_tables: list[ClaimTable] = []
@@ -249,6 +254,7 @@ class Investigation:
     spec: Spec
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     source: str = ""
+    sums: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each table's file
 
     @property
     def slug(self) -> str:

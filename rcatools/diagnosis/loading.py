@@ -29,6 +29,7 @@ from rcatools.diagnosis.records import ClaimStatus, Mechanism
 from rcatools.diagnosis.remarks import OPEN_OUTCOMES, placeholders
 from rcatools.diagnosis.vocabulary import Quantity, Seen
 from rcatools.errors import InputError, UnknownNameError, UnsafeInputError
+from rcatools.recording.reader import file_sha256
 
 MAX_FILE_BYTES = 2 * 2**20
 MAX_TABLE_BYTES = 64 * 2**20
@@ -96,7 +97,9 @@ def load_investigation(path: Path | str) -> Investigation:
     except UnicodeDecodeError as error:
         raise InputError(f"{file.name} is not UTF-8 text ({error.reason}): save it as UTF-8") from None
     spec = parse_investigation(text, file.name)
-    return Investigation(spec, _read_tables(spec, file.parent, file.name), file.name)
+    tables = _read_tables(spec, file.parent, file.name)
+    sums = {name: file_sha256(file.parent / spec.tables[name]) for name in tables}
+    return Investigation(spec, tables, file.name, sums)
 
 
 def parse_investigation(text: str, source: str = FILE_NAME) -> Spec:
@@ -254,6 +257,9 @@ def _check_names(spec: Spec, source: str) -> None:
             raise InputError(f"{source}: tables.{name} must be the name of a CSV file in the same folder")
     if spec.published and spec.published not in spec.tables:
         raise UnknownNameError(f"table in {source} at published", spec.published, spec.tables)
+    for name in spec.made_by:
+        if name not in spec.tables:
+            raise UnknownNameError(f"table in {source} at made_by", name, spec.tables)
     for place, name in _table_references(spec, ""):
         if name not in spec.tables:
             raise UnknownNameError(f"table in {source} at {place}", name, spec.tables)

@@ -202,7 +202,7 @@ def plants(case: Case, found: tuple[MechanismResult, ...]) -> tuple[PlantResult,
             text = f"planted ({planted}), seen and diagnosed as {item.kind.value.replace('_', ' ')}"
         else:
             text = f"planted ({planted}) and seen, but not diagnosed: {item.text}"
-        results.append(PlantResult(arm, planted, shown, item.kind.value, text))
+        results.append(PlantResult(arm, planted, shown, item.kind.value, text, shown and named))
     return tuple(results)
 
 

@@ -177,13 +177,14 @@ class MechanismResult:
 
 @dataclass(frozen=True)
 class PlantResult:
-    """A planted regression: what was planted, whether it was seen, what it was taken for."""
+    """A planted regression: what was planted, whether it was seen, what it was taken for; ``named``: for what it is."""
 
     arm: str
     planted: str
     found: bool | None
     diagnosed: str
     text: str
+    named: bool = False
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
     mechanisms       how each arm differs from the baseline, from measurement alone (its name and role are not
                      read): [{arm, kind, share, text, evidence}]; kind: none, more_kernels, slower_kernels,
                      longer_gaps, mixed, undecided
-    plants           [{arm, planted, found, diagnosed, text}]
+    plants           [{arm, planted, found, diagnosed, text, named}]
     kernels          kernels timed alone, suspect against baseline: [{kernel, bound, per_step, base_us, delta_us,
                      ratio, ci_low, ci_high, mde, share (of the step), verdict, ceiling (part of the measured rate)}]
     boundary         price of one kernel boundary: {base_us, delta_us, ci_low_us, ci_high_us, n, gap_us, recording,
@@ -47,7 +47,9 @@ The JSON document is verdict.json. Times are microseconds, sizes bytes, ratios c
     published        numbers from elsewhere, never mixed with ours: [{id, source, url, label, value, unit, note}]
     open             what was not tested: [{text, run, needs}]
     environment      {device, backend, arch, driver, torch, ..., recordings: [{name, state, created_utc, blocks,
-                     runs_ok, runs_failed, command, git, files}]}
+                     runs_ok, runs_failed, command, git, sessions: [{processes, commit}], files}],
+                     tables: [{name, devices, rows, sha256, made_by, made_utc, torch, python, os, source_sha256,
+                     commit}]: tables of things met on a device; null where the table does not tell}
     reproduce        one command
     warnings         [text]
 

@@ -39,7 +39,7 @@ REASON_TEXT = {
     "interval_inside_margin": "the interval lies inside the margin",
     "interval_too_wide": "the interval is too wide",
     "too_few_runs": "few runs",
-    "within_noise_floor": "no larger than equal arms differ",
+    "within_noise_floor": "equal arms differ as much",
     "order_or_drift": "drift or order may explain it",
     "modes_in_arm": "one arm falls on two levels",
     "unequal_spread": "one arm spreads more than the other",
@@ -82,8 +82,11 @@ def owner(name: str) -> str:
 
 
 def reasons(codes: Iterable[str]) -> str:
-    """Reason codes as words."""
-    return ", ".join(REASON_TEXT.get(str(code), str(code).replace("_", " ")) for code in codes)
+    """Reason codes as words; of an interval without 1 only where equal arms do not differ as much."""
+    told = [str(code) for code in codes]
+    if "within_noise_floor" in told:
+        told = [code for code in told if code != "interval_excludes_one"]
+    return ", ".join(REASON_TEXT.get(code, code.replace("_", " ")) for code in told)
 
 
 def replicated(number: int, replicate: str = "block") -> str:

@@ -29,7 +29,7 @@ def preflight(document: Document, measured: Measured) -> list[str]:
         sentences.append("No arm was measured twice, so the noise floor is unknown.")
     sentences.append(
         {
-            True: "Every planted regression was found and named, so this set-up can see what it looks for.",
+            True: f"Planted regressions: {words.planted(document)}, so this set-up can see what it looks for.",
             False: "A planted regression was missed: no 'no difference' of this recording can be relied on.",
             None: "No regression was planted, so the sensitivity of this set-up is not shown.",
         }[document["sensitive"]]

@@ -160,7 +160,7 @@ def plants(document: Document) -> Table:
     for item in document["plants"]:
         found = Cell("not tested", tone="open")
         if item["found"] is not None:
-            found = Cell("✓ found", tone="good") if item["found"] else Cell("✗ missed", tone="bad")
+            found = Cell("✓ seen", tone="good") if item["found"] else Cell("✗ missed", tone="bad")
         taken = words.MECHANISM_TEXT.get(item["diagnosed"], item["diagnosed"])
         rows.append([Cell(item["arm"], code=True), item["planted"], found, taken, item["text"]])
-    return make("Planted regressions", ["Arm", "Planted", "Found", "Taken for", "Reading"], rows)
+    return make("Planted regressions", ["Arm", "Planted", "Seen", "Taken for", "Reading"], rows)

@@ -91,7 +91,7 @@ def _check_questions(questions: Any) -> None:
 
 
 def _check_environment(environment: dict[str, Any]) -> None:
-    for key in ("recordings", "checks"):
+    for key in ("recordings", "checks", "tables"):
         items = environment.get(key) or []
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise TypeError(f"'environment.{key}' must be a list of mappings")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -97,9 +97,7 @@ def _head(document: Document) -> str:
     if noise:
         lines.append(f"- **Noise floor (A/A):** {md(units.percent(noise['floor']))}. {md(noise['text'])}")
     if document["sensitive"] is not None:
-        plants = document["plants"]
-        found = sum(1 for item in plants if item["found"])
-        said = f"{found} of {len(plants)} found" if plants else "found"
+        said = words.planted(document)
         if not document["sensitive"]:
             said += ": **'no difference' cannot be relied on**"
         lines.append(f"- **Planted regressions:** {said}")
@@ -153,17 +151,23 @@ def _reproduce(document: Document) -> str:
     parts = [f"Judge the recordings again:\n\n{md_block(document['reproduce'], 'sh')}"]
     made = provenance.commands(document)
     if made:
-        parts.append("Record again, on such a machine (each recording judged here was made by):")
+        parts.append(
+            "Record again, on such a machine, each into a folder of its own (else as it was made for this verdict):"
+        )
         parts.append(md_block("\n".join(made), "sh"))
     return "\n\n".join(parts) if made else md_block(document["reproduce"], "sh")
 
 
 def _matrices(document: Document, rows: int) -> str:
+    """A fold for each group of explanations, and once what the marks mean."""
+    tables = {group: present.matrix(document, group) for group in present.groups(document)}
     folds = [
-        _fold(present.matrix(document, group), rows, f"Evidence matrix, {group.replace('_', ' ')}")
-        for group in present.groups(document)
+        _fold(replace(table, note=""), rows, f"Evidence matrix, {group.replace('_', ' ')}")
+        for group, table in tables.items()
+        if table.rows
     ]
-    return "\n\n".join(part for part in folds if part)
+    legend = next((md(table.note) for table in tables.values() if table.rows), "")
+    return "\n\n".join(part for part in (*folds, legend) if part)
 
 
 def _kernels(document: Document, rows: int) -> str:
@@ -274,7 +278,7 @@ def _causes(document: Document, rows: int) -> str:
         for item in ruled_out:
             failed = [p for p in item["predictions"] if p["holds"] is False and p["necessary"]]
             seen = "; ".join(
-                f"{md(present.failed_prediction(p))} ({md(figures_of(p))}; {md(p['evidence'])})"
+                f"{md(present.failed_prediction(p))} ({md(figures_of(p))}; {md(_recordings(p))})"
                 for p in failed[:2]
             )
             items.append(f"- {md(words.capital(item['title']))}: {seen or md(item['reason'])}")
@@ -293,6 +297,14 @@ def figures_of(prediction: Mapping[str, Any]) -> str:
     """What was observed without the outcome in front of it."""
     _, _, figures = str(prediction["observed"]).partition(": ")
     return figures or str(prediction["observed"])
+
+
+def _recordings(prediction: Mapping[str, Any]) -> str:
+    """Recordings that a prediction was judged on; where there is none, the place as it stands."""
+    named = dict.fromkeys(
+        str(place["recording"]) for place in prediction.get("places") or () if place["recording"]
+    )
+    return ", ".join(named) or str(prediction["evidence"])
 
 
 def _fold_predictions(document: Document, rows: int) -> str:

@@ -103,11 +103,10 @@ def _tiles(document: Document) -> list[dict[str, str]]:
             }
         )
     if document["sensitive"] is not None:
-        found = sum(1 for item in document["plants"] if item["found"])
         tiles.append(
             {
                 "name": "Planted regressions",
-                "value": f"{found} of {len(document['plants'])} found",
+                "value": words.planted(document),
                 "note": "each seen as a difference"
                 if document["sensitive"]
                 else "'no difference' cannot be relied on",

@@ -172,19 +172,23 @@ def predictions(
 
 def observations(document: Document) -> Table:
     """Every check that was asked for, with its figures and the place where anyone can see them."""
+    places = [e for item in document["observations"] for e in item["evidence"]]
+    notebooks = {e["notebook"] for e in places if e["notebook"]}
+    one = len(notebooks) == 1
     rows = []
     for item in document["observations"]:
-        outcome = _outcome_cell(item)
-        places = "; ".join(
-            dict.fromkeys(
-                ", ".join(
-                    part for part in (e["recording"], e["source"], "/".join(e["arms"]), e["notebook"]) if part
-                )
-                for e in item["evidence"]
-            )
-        )
-        rows.append([item["text"], outcome, _seen_or_why(item), places])
-    return make("Every check", ["Check", "Outcome", "Seen", "Where"], rows)
+        seen = _seen_or_why(item)
+        where = dict.fromkeys(_where(e, seen, notebook=not one) for e in item["evidence"])
+        rows.append([item["text"], _outcome_cell(item), seen, "; ".join(where)])
+    note = f"All are shown in notebook {next(iter(notebooks))}." if one else ""
+    return make("Every check", ["Check", "Outcome", "Seen", "Where"], rows, note=note)
+
+
+def _where(e: Mapping[str, Any], seen: str, *, notebook: bool) -> str:
+    """Recording, source, arms and notebook; arms only where the figures do not name them all."""
+    arms = "" if all(name in seen for name in e["arms"]) else "/".join(e["arms"])
+    parts = (e["recording"], e["source"], arms, e["notebook"] if notebook else "")
+    return ", ".join(part for part in parts if part)
 
 
 def _seen_or_why(item: Mapping[str, Any]) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rcatools import units
 from rcatools.diagnosis import wording
+from rcatools.diagnosis.environment import session_text
 from rcatools.report import words
 from rcatools.report.table import Cell, Table, make
 
 Document = Mapping[str, Any]
 _OUT = re.compile(r"(--out[ =])(\S+)")
 _PLAIN = re.compile(r"[\w.-]+", re.A)
-APART = ("recordings", "checks", "devices")  # parts of the environment with tables of their own
+_BENCHMARK = re.compile(r"python benchmarks/\w+\.py")
+APART = ("recordings", "checks", "devices", "tables")  # parts of the environment with tables of their own
 
 
 def claims(document: Document) -> Table:
@@ -96,10 +98,14 @@ def devices(document: Document) -> Table:
     used = document["environment"].get("devices") or ()
     keys = ("backend", "arch", "driver", "runtime", "torch", "python")
     rows = [
-        [str(item["device"]), *(_plain(item.get(key)) for key in keys), ", ".join(item["recordings"])]
+        [
+            str(item["device"]),
+            *(_plain(item.get(key)) or ("" if item["recordings"] else "not recorded") for key in keys),
+            ", ".join([*item["recordings"], *(item.get("tables") or ())]),
+        ]
         for item in used
     ]
-    columns = ["Device", *(words.capital(key) for key in keys), "Recordings"]
+    columns = ["Device", *(words.capital(key) for key in keys), "Recordings and tables"]
     return make("Devices", columns, rows if len(rows) > 1 else [])
 
 
@@ -148,32 +154,67 @@ def recordings(document: Document) -> Table:
                 str(item.get("created_utc"))[:19].replace("T", " ") + " UTC",
                 str(item.get("device") or ""),
                 f"{blocks}, {counts}",
-                code(item.get("git")),
+                code(item.get("git"), item.get("sessions") or ()),
                 _sums(item),
             ]
         )
+    names = {str(item.get("name")) for item in document["environment"].get("recordings") or ()}
+    rows += [_table_row(item, names) for item in document["environment"].get("tables") or ()]
     note = "The manifest holds the SHA-256 of every other file of its recording." if rows else ""
     columns = ["Name", "State", "Made", "Device", "Size", "Code", "SHA-256"]
     return make("Recordings", columns, rows, note=note)
 
 
 def commands(document: Document) -> list[str]:
-    """The commands that made the recordings of this verdict, each with its recording's own name as output folder."""
+    """The commands that made the recordings of this verdict, each with the recording's own folder as target."""
     found = document["environment"].get("recordings") or ()
-    made = [_named(item) for item in found if item.get("used", True)]
-    return [text for text in dict.fromkeys(made) if text]
+    made = [
+        _into(str(item["command"]), str(item.get("name")))
+        for item in found
+        if item.get("used", True) and item.get("command")
+    ]
+    return list(dict.fromkeys(made))
 
 
-def _named(item: Mapping[str, Any]) -> str:
-    """A recording's command, writing where it lies now: a folder may have been renamed since."""
-    text, name = str(item.get("command") or ""), str(item.get("name") or "")
-    return _OUT.sub(lambda match: f"{match.group(1)}{name}", text) if _PLAIN.fullmatch(name) else text
+def _into(command: str, name: str) -> str:
+    """A recording's command with ``name`` as its target: benchmarks take theirs as the last word."""
+    if not _PLAIN.fullmatch(name):
+        return command
+    if _OUT.search(command):
+        return _OUT.sub(lambda match: f"{match.group(1)}{name}", command)
+    if _BENCHMARK.fullmatch(command):
+        return f"{command} build/{name}"
+    return command
 
 
-def code(git: Any) -> str:
-    """The state of the measured code: commit and changes."""
+def _table_row(item: Mapping[str, Any], recordings: Collection[str]) -> list[Any]:
+    """A table of the investigation as a row of the raw data; what it does not tell is said to be so."""
+    made, made_by = str(item.get("made_utc") or ""), str(item.get("made_by") or "")
+    taken = made_by in recordings
+    told = {} if taken else {key: str(item.get(key) or "not recorded") for key in ("commit", "torch", "os")}
+    sums = {"table": item.get("sha256"), "package source": item.get("source_sha256")}
+    return [
+        Cell(str(item.get("name")), code=True),
+        "table",
+        f"{made[:19].replace('T', ' ')} UTC" if made else "" if taken else "not recorded",
+        ", ".join(map(str, item.get("devices") or ())),
+        wording.counted(int(item.get("rows") or 0), "row"),
+        f"from {made_by}" if taken else ", ".join(part for part in (made_by, _told(told)) if part),
+        _told(sums),
+    ]
+
+
+def _told(values: Mapping[str, Any]) -> str:
+    """Named values in a row, those that are empty left out."""
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value)
+
+
+def code(git: Any, sessions: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The state of the measured code: commit and changes; of several sessions, what is known of each."""
     if not isinstance(git, Mapping):
         return "" if git is None else str(git)
+    if sessions and not all(item["commit"] for item in sessions):
+        return f"{session_text(sessions)}. Where recorded: {code(git)}"
     if git.get("source_commit"):
         return (
             f"package source that of commit {git['source_commit']} (SHA-256 {git.get('source_sha256')}); the checkout "
@@ -196,7 +237,7 @@ def _sums(item: Mapping[str, Any]) -> str:
     git = item.get("git")
     source = git.get("source_sha256") if isinstance(git, Mapping) else None
     sums = {"manifest": item.get("manifest_sha256"), "package source": source}
-    return ", ".join(f"{name} {value}" for name, value in sums.items() if value)
+    return _told(sums)
 
 
 def _ended(item: Mapping[str, Any]) -> str:

@@ -129,7 +129,22 @@ def devices(document: Mapping[str, Any]) -> str:
     used = environment.get("devices") or []
     if len(used) < 2:
         return str(environment.get("device") or "")
-    return "; ".join(f"{item['device']} ({', '.join(item['recordings'])})" for item in used)
+    return "; ".join(
+        f"{item['device']} ({', '.join(item['recordings'] or item.get('tables') or ())})" for item in used
+    )
+
+
+def planted(document: Mapping[str, Any]) -> str:
+    """How many planted regressions were seen, and how many of them were named as what was planted."""
+    plants = document["plants"]
+    seen = sum(1 for item in plants if item["found"])
+    named = sum(1 for item in plants if item.get("named"))
+    if not plants:
+        return "seen"
+    text = f"{seen} of {len(plants)} seen"
+    if named:
+        text += " and named" if named == seen else f", {named} of them named"
+    return text
 
 
 def bar(value: float | None, scale: float, width: int = 12) -> str:

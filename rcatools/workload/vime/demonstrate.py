@@ -13,10 +13,12 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rcatools.device.backend import describe
+from rcatools.device.fingerprint import environment
 from rcatools.workload.vime.contract import VocabLayout
 from rcatools.workload.vime.group import GroupOutcome, run_group
 
@@ -106,14 +108,34 @@ def _row_counts(layout: VocabLayout) -> Iterator[Demonstration]:
         yield _row("row_count_thrash", name, found["hit_rate"] < 1, seen, safe)
 
 
+def surroundings() -> dict[str, str]:
+    """When and with what the table is made: UTC time, torch, Python, system, SHA-256 of the package source, commit.
+
+    The commit is empty where git tells none or where the tree has uncommitted changes.
+    """
+    made = environment()
+    code = made["code"]
+    commit = code["commit"] if code["commit"] and not code.get("dirty") else ""
+    return {
+        "made_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": str(made["packages"].get("torch", "")),
+        "python": str(made["python"]),
+        "os": str(made["os"]),
+        "source_sha256": str(code["source_sha256"]),
+        "commit": str(commit),
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the table as CSV."""
     parser = argparse.ArgumentParser(prog="python -m rcatools.workload.vime.demonstrate", description=__doc__)
     parser.add_argument("--out", type=Path, help="file to write; standard output where left out")
     args = parser.parse_args(argv)
-    rows = [asdict(item) for item in demonstrate()]
+    where = surroundings()
+    rows = [asdict(item) | where for item in demonstrate()]
     text = io.StringIO()
-    writer = csv.DictWriter(text, [item.name for item in fields(Demonstration)], lineterminator="\n")
+    columns = [*(item.name for item in fields(Demonstration)), *where]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     if args.out is None:
