@@ -115,6 +115,6 @@ def test_other_code_is_the_first_hypothesis_and_names_what_differs(pair: tuple[R
     first = diagnosis.hypotheses[0]
     assert (first.id, first.group, first.status) == (ID, GROUP, Status.UNDECIDED)
     assert "two and one differ in" in first.reason
-    assert "rcatools dirty (False against True)" in first.reason
+    assert "rcatools dirty (no against yes)" in first.reason
     assert "diff_sha256 (not told against bbbbbbbbbbbb)" in first.reason
     assert first.decide is not None

@@ -271,4 +271,4 @@ def test_remarks_are_shown_whole_and_the_rest_behind_a_count() -> None:
 
 def test_the_commands_of_the_recordings_stand_in_the_page(rendered: str) -> None:
     assert "Record again, on such a machine" in rendered
-    assert "rcatools record capture-stream --out recordings/sample --device cuda" in rendered
+    assert "rcatools record capture-stream --out sample --device cuda" in rendered

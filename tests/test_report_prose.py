@@ -133,7 +133,7 @@ def test_measured_but_not_judged_arms_are_in_the_head_with_their_figures(
     text = "\n".join(head)
     for item in evidence.document["arms"]:
         if item["n"] < 3 or "outputs_differ" in item["reasons"]:
-            assert re.search(rf"\b{item['arm']} [+-][\d.]+ %", text), item["arm"]
+            assert re.search(rf"\b{item['arm']} \(?[+-][\d.]+ %", text), item["arm"]
             assert item["verdict"] == "undecided"
 
 

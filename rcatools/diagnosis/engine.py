@@ -84,7 +84,7 @@ def diagnose(case: Case) -> Diagnosis:
     sensitive = mechanisms.sensitivity(case)
     observed = observe_all(case, sensitive)
     links, ends_at, chain = judge_links(spec.links, observed)
-    hypotheses = (*judge_hypotheses(investigation, observed), *provenance.between_recordings(case))
+    hypotheses = (*provenance.between_recordings(case), *judge_hypotheses(investigation, observed))
     how = mechanisms.all_mechanisms(case)
     planted = mechanisms.plants(case, how)
     kernels = rows.kernels(case)

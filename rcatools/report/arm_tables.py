@@ -67,7 +67,9 @@ def short_recordings(document: Document) -> dict[str, str]:
 
 def kernels(document: Document) -> Table:
     """Isolated kernels, suspect against baseline."""
-    priced = any(item.get("against_boundary") for item in document["kernels"])
+    priced = bool(document.get("boundary")) and any(
+        item.get("against_boundary") for item in document["kernels"]
+    )
     rows = [
         [
             Cell(item["kernel"], code=True),

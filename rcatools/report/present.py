@@ -39,9 +39,9 @@ STATUS_ORDER = ("supported", "undecided", "not_tested", "contradicted")
 
 
 def groups(document: Document) -> dict[str, list[Mapping[str, Any]]]:
-    """Hypotheses by group, in declared order of the groups and provenance last; in a group, those that stand first."""
+    """Hypotheses by group, in declared order of the groups; in a group, those that stand first."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for item in sorted(document["hypotheses"], key=lambda one: one["group"] == "provenance"):
+    for item in document["hypotheses"]:
         found.setdefault(item["group"], []).append(item)
 
     def place(item: Mapping[str, Any]) -> int:
