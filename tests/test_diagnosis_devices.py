@@ -56,7 +56,7 @@ observations:
   safe: {check: seen, text: no harm, table: seen, column: harmed, where: {form: b}, say: words}
   larger: {check: compare, text: larger, left: {table: seen, column: us, where: {form: a}}, right: 2, unit: us, tell: [device]}
 hypotheses:
-  - {id: h, title: the cause, stands: the cause acts, predicts: {here: faster}}
+  - {id: h, title: the cause, stands: "the cause acts (alone: {whole})", predicts: {here: faster}}
   - {id: n, title: nothing, stands: nothing acts, is_null: true, predicts: {here: equivalent}}
   - {id: g, group: on the card, title: a card's cause, stands: a card's cause acts, predicts: {there: slower}}
   - {id: m, group: on the card, title: no card's cause, stands: no, is_null: true, predicts: {there: equivalent}}
@@ -165,7 +165,7 @@ def test_the_answer_says_what_was_timed_and_what_it_does_not_cover(document: dic
     assert share.startswith("-")
     assert document["answer"].startswith(
         f"On a processor, the exchange of 8 rows over gloo takes {share[1:]} less time [{bounds} (the whole call: {beside})"
-        " with the suspect, because the cause acts."
+        f" with the suspect, because the cause acts (alone: {beside}, 12 blocks, a processor)."
     )
     assert document["details"][0] == "One exchange, not a rollout."
 
@@ -261,7 +261,8 @@ def test_a_cause_whose_telling_prediction_was_not_tested_is_not_said_to_be_isola
     primary: Recording,
 ) -> None:
     text = (
-        TEXT.replace("predicts: {here: faster}}", "predicts: {here: faster, untimed: slower}}")
+        TEXT.replace("alone: {whole}", "alone: {untimed}")
+        .replace("predicts: {here: faster}}", "predicts: {here: faster, untimed: slower}}")
         .replace(
             "  there: {", "  untimed: {check: ratio, text: time of an arm not run, arm: late}\n  there: {", 1
         )
@@ -323,7 +324,7 @@ def test_an_interval_that_equal_arms_explain_is_not_said_to_exclude_anything() -
     [
         ((1.016, 1.009, 1.023), "is 1.6 % slower [+0.9 %, +2.3 %]"),
         ((0.6, 0.58, 0.62), "takes 40.0 % less time [-42.0 %, -38.0 %]"),
-        ((1.0, 0.973, 1.027), "shows no change of time: +0.0 % [-2.7 %, +2.7 %]"),
+        ((1.0, 0.973, 1.027), "shows no change of time, +0.0 % [-2.7 %, +2.7 %]"),
     ],
 )
 def test_a_ratio_reads_by_the_side_its_interval_lies_on(

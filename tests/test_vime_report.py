@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rcatools.experiment.product_recording import write_product_recording
 from rcatools.recording import open_recording
 from rcatools.report import vime, vime_findings, vime_products
 from rcatools.report.measured import COLUMNS, Measured
+from rcatools.report.vime_told import told
 
 # time of each form's exchange at 1, 2 and 4 ranks, and collectives issued and counted by the backend
 FORMS = {
@@ -310,3 +312,34 @@ def test_product_charts_hold_every_cell(product: dp.ProductData) -> None:
     assert factors["down: stages (loads in flight) 2 to 4"] == pytest.approx(-0.5)
     assert len(vime_products.token_bars(product).rows) == 2 * 5
     assert vime_products.equality(product).frame()["Cells"].tolist() == ["10", "10", "10"]
+
+
+def test_a_difference_inside_the_margin_is_not_told_as_none() -> None:
+    seen = observation("x", 1.016) | {"outcome": "equivalent"}
+    bounds = {"ci_low": 1.009, "ci_high": 1.023}
+    small = seen | {"evidence": [seen["evidence"][0] | bounds]}
+    assert "a form: slower by less than the margin, +1.6 %" in told({"observations": [small]}, "x", "a form")
+    none = seen | {"evidence": [seen["evidence"][0] | {"ci_low": 0.99, "ci_high": 1.04}]}
+    assert "a form: no difference seen, +1.6 %" in told({"observations": [none]}, "x", "a form")
+
+
+def test_eager_times_are_told_with_their_range_and_with_what_equal_arms_differ(
+    product: dp.ProductData, graphs: GraphHazards
+) -> None:
+    rows = [
+        {"form": form, "how": how, "rows": 8, "process": process, "block": 0, "us": us}
+        for how, form, values in (
+            ("eager", "packed", (400.0, 700.0, 800.0)),
+            ("eager", "packed_cached", (100.0, 100.0, 100.0)),
+            ("eager", "packed_cached_again", (110.0, 75.0, 100.0)),
+            ("graph", "packed", (30.0, 30.0, 30.0)),
+        )
+        for process, us in enumerate(values)
+    ]
+    several = replace(graphs, times=pd.DataFrame(rows))
+    text = said(product, several)
+    assert "one exchange of packed takes 700 us (400 us to 800 us) launched eagerly and 30.0 us in a" in text
+    seen = [*document()["observations"], observation("eager_readback", 1.33)]
+    assert "One form timed twice in a process differs launched eagerly by up to 25.0 %." in said(
+        product, several, observations=seen
+    )

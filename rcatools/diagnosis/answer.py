@@ -27,6 +27,7 @@ from rcatools.stats.records import Reason, Verdict
 MAIN_GROUP = "cause"
 FEW = 2  # predictions whose figures are told instead of counted
 _PLACE = re.compile(r"\{(\w+)\}")
+_ASIDE = re.compile(r" \([^(){}]*\{(\w+)(?::time)?\}[^(){}]*\)")
 
 
 def answer(
@@ -100,7 +101,12 @@ def with_parameters(case: Case, text: str) -> str:
 
 def _stands(case: Case, name: str, observed: Mapping[str, Observation]) -> str:
     text = next(item.stands for item in case.spec.hypotheses if item.id == name)
-    return filled(text, observed)
+    return filled(_ASIDE.sub(lambda match: _measured(match, observed), text), observed)
+
+
+def _measured(aside: re.Match[str], observed: Mapping[str, Observation]) -> str:
+    """An aside with a figure, or nothing where that was not measured."""
+    return aside.group() if observed[aside.group(1)].outcome.evidence else ""
 
 
 def _is_null(case: Case, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Whether recordings that are judged together come from the same code: asked before any other cause."""
+"""Whether recordings that are judged together come from the same code: told after the declared causes."""
 
 from __future__ import annotations
 

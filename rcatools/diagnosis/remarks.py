@@ -93,7 +93,7 @@ def _short(item: Evidence, in_words: bool) -> str:
     size = units.estimate(item.value, item.ci_low, item.ci_high)
     if in_words:
         seen = way(item.ci_low, item.ci_high)
-        size = moved(size, seen) if seen else f"shows no change of time: {size}"
+        size = moved(size, seen) if seen else f"shows no change of time, {size}"
     text = f"{size}, {replicated(item.n or 0, item.replicate)}"
     text += f", {item.device}" if item.device else ""
     text += f"; {item.note}" if item.note else ""

@@ -36,12 +36,14 @@ def _compared(document: Mapping[str, Any], graphs: GraphHazards) -> list[str]:
     if not found:
         return []
     lines = [f"One rank, {ROWS} rows, {text}." for text in found]
-    equal = equal_arms(graphs, "eager")
-    if equal is not None:
-        lines.append(
-            f"Launched eagerly, one form timed twice in a process differs by up to {units.percent(equal)}; in a graph by up "
-            f"to {units.percent(equal_arms(graphs, 'graph'))}."
-        )
+    equal = {
+        place: units.percent(largest)
+        for place, how in (("launched eagerly", "eager"), ("in a graph", "graph"))
+        if (largest := equal_arms(graphs, how)) is not None
+    }
+    if equal:
+        parts = ", ".join(f"{place} by up to {largest}" for place, largest in equal.items())
+        lines.append(f"One form timed twice in a process differs {parts}.")
     return lines
 
 
