@@ -106,7 +106,7 @@ def test_recordings_from_one_state_raise_no_question(pair: tuple[Recording, Reco
     assert ID not in {item.id for item in diagnosis.hypotheses}
 
 
-def test_other_code_is_asked_after_the_declared_causes_and_names_what_differs(
+def test_other_code_is_the_first_hypothesis_and_names_what_differs(
     pair: tuple[Recording, Recording],
 ) -> None:
     one = with_environment(pair[0], code={"commit": "a" * 40, "dirty": False, "untracked_files": 0})

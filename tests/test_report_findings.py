@@ -276,8 +276,8 @@ def test_arms_of_several_recordings_tell_theirs_and_which_is_of_another_card() -
     for number, item in enumerate(document["arms"]):
         item["recording"] = "x-gpu-early" if number % 2 else "x-gpu-main"
     table = present.arms(document)
-    column = list(table.columns).index("Recording")
-    shown = [str(getattr(row[column], "text", row[column])) for row in table.rows]
+    column = table.columns.index("Recording")
+    shown = [row[column].text for row in table.rows]
     assert shown == ["early †" if k % 2 else "main" for k in range(len(shown))]
     assert "another card" in table.note
     assert "Recording" not in str(present.arms(sample_document()).columns)

@@ -92,7 +92,7 @@ def _against_arm(check: LedgerFigure, pairs: Floats, unsteady: int, place: Evide
     n = len(pairs)
     left = f", while equal arms differ in {unsteady} of {n + unsteady}" if unsteady else ""
     if n == 0:
-        text = f"{_label(check)}: in no block do equal arms agree{left}"
+        text = f"{_label(check)}: in none of {counted(unsteady, 'block')} do equal arms agree"
         return _outcome("varies", text, math.nan, unsteady, place, check.unit)
     address = "address" in check.figure
     arm, against = pairs[:, 0], pairs[:, 1]
