@@ -253,7 +253,7 @@ def test_findings_of_the_review_are_told_with_form_and_device(graphs: GraphHazar
 def test_costs_name_what_was_not_measured(graphs: GraphHazards) -> None:
     text = said(None, graphs)
     assert (
-        "Against the published form: only the column copied, between ranks: faster, -1.0 % [-2.0 %, +0.0 %], 12 blocks, "
+        "Against reference: only the column copied, between ranks: faster, -1.0 % [-2.0 %, +0.0 %], 12 blocks, "
         "a processor. In a graph, one rank: not measured." in text
     )
     graph = observation("graph_copy", 0.96) | {
@@ -262,7 +262,7 @@ def test_costs_name_what_was_not_measured(graphs: GraphHazards) -> None:
     kept = [item for item in document()["observations"] if item["id"] != "graph_copy"]
     told = said(None, graphs, observations=[*kept, graph])
     assert (
-        "Against the published form that copies only the column: in a graph, one rank: faster, -4.0 % [-5.0 %, -3.0 %], "
+        "Against the published form: in a graph, one rank: faster, -4.0 % [-5.0 %, -3.0 %], "
         "12 blocks, a processor (1 row -4.0 %)." in told
     )
     assert "between ranks: faster, +8.0 % [+6.9 %, +9.1 %], 12 blocks, a processor" in text
