@@ -86,9 +86,16 @@ def test_killed_runner_takes_its_worker_along_and_resume_completes(
     assert json.loads((out / "manifest.json").read_text())["state"] == "complete"
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("which", "in_background"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+)
 def test_ctrl_c_and_sigterm_stop_cleanly_and_say_how_to_go_on(
-    which: signal.Signals, tmp_path: Path, fifo: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+    which: signal.Signals,
+    in_background: bool,
+    tmp_path: Path,
+    fifo: Path,
+    undisturbed: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, data = tmp_path / "r", tmp_path / "data" / "investigations" / "drill"
     data.mkdir(parents=True)
@@ -100,7 +107,13 @@ def test_ctrl_c_and_sigterm_stop_cleanly_and_say_how_to_go_on(
     (data / "arms.toml").write_text(head + arms)
     monkeypatch.setenv("RCATOOLS_DATA", str(tmp_path / "data"))
     words = ["record", "drill", "--out", str(out), "--inspect", "none"]
-    pid = in_child(lambda: main(words), tmp_path / "log")
+
+    def child() -> int:
+        if in_background:  # as a shell starts it with "&" in a script
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return main(words)
+
+    pid = in_child(child, tmp_path / "log")
     worker = read_pid(fifo)
     os.kill(pid, which)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130

@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def stopped_like_ctrl_c(*signals: signal.Signals) -> Iterator[None]:
     """Treat further signals as Ctrl-C while a recording is made."""
-    before = {name: signal.signal(name, lambda *_: signal.raise_signal(signal.SIGINT)) for name in signals}
+    before = {name: signal.signal(name, signal.default_int_handler) for name in signals}
     try:
         yield
     finally:

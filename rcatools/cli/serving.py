@@ -161,7 +161,7 @@ def _record(args: argparse.Namespace) -> int:
         env=env,
         command="rcatools " + " ".join(shlex.quote(word) for word in shown(command_words(sys.argv[1:]))),
     )
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         manifest = record(plan, options, vllm, progress_printer())
     except KeyboardInterrupt:

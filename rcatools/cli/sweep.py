@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         retry_failed=args.retry_failed,
         address=args.address,
     )
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         summary = run_sweep(options, _say)
     except KeyboardInterrupt:
