@@ -141,6 +141,11 @@ def bandwidth(bytes_per_second: float | None) -> str:
     return f"{significant(bytes_per_second / 1e9)} GB/s"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun, or with the clause that begins with it: "1 block", "3 blocks"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def compute_rate(flops: float | None) -> str:
     """A rate in GFLOP/s or TFLOP/s."""
     if flops is None or not math.isfinite(flops):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from rcatools.experiment.cliff import find_step
+from rcatools.recording.reader import open_recording
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "explorations" / "queue-cliff-h200"
 
@@ -85,3 +89,23 @@ def test_launches_count_and_not_streams() -> None:
         "CUDA_MODULE_LOADING=EAGER",
     )
     assert {used[f"none {name}"] for name in settings} == {0}
+
+
+ROOT = FOLDER.parents[2]
+ROW = re.compile(r"\(`(\w+)`\)[^|]*\| ([+-][\d.]+) % \[([+-][\d.]+), ([+-][\d.]+)\] \| (\d+) \|")
+
+
+def test_the_page_about_streams_quotes_the_recordings() -> None:
+    folder = ROOT / "data" / "recordings"
+    tables = [
+        open_recording(folder / name).block_values("step_us")
+        for name in ("capture-stream-h200", "capture-stream-h200-rivals")
+    ]
+    rows = ROW.findall((ROOT / "docs" / "streams.md").read_text())
+    assert len(rows) >= 8
+    for arm, *told, blocks in rows:
+        (table,) = (t for t in tables if len(t) == int(blocks) and arm in t)
+        logs = np.log(table[arm] / table["off"])
+        half = stats.t.ppf(0.975, logs.size - 1) * logs.std(ddof=1) / np.sqrt(logs.size)
+        found = 100 * np.expm1([logs.mean(), logs.mean() - half, logs.mean() + half])
+        assert [float(x) for x in told] == pytest.approx(list(found), abs=0.0051), arm

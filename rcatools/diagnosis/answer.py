@@ -19,10 +19,11 @@ from rcatools.diagnosis.records import (
 )
 from rcatools.diagnosis.remarks import figures, filled, moved, remarks
 from rcatools.diagnosis.rows import timed_arms
-from rcatools.diagnosis.wording import counted, reasons
+from rcatools.diagnosis.wording import reasons
 from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.detection import blocks_needed
 from rcatools.stats.records import Reason, Verdict
+from rcatools.units import counted
 
 MAIN_GROUP = "cause"
 FEW = 2  # predictions whose figures are told instead of counted

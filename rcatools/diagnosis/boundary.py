@@ -18,9 +18,9 @@ from rcatools.diagnosis.checks_kernels import declared_kernels, per_step
 from rcatools.diagnosis.means import mean_over_blocks
 from rcatools.diagnosis.parts import Boundary, KernelResult
 from rcatools.diagnosis.steps import StepFigures
-from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 from rcatools.stats.records import Verdict
+from rcatools.units import counted
 
 SHORT_NAME = 60
 SIDES = ("below", "within", "above")

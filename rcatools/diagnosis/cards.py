@@ -7,8 +7,8 @@ import math
 from rcatools import units
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.means import mean_over_blocks
-from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
+from rcatools.units import counted
 
 
 def other_cards(case: Case) -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 from rcatools import units
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.parts import Evidence
-from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 from rcatools.stats.modes import find_modes
+from rcatools.units import counted
 
 
 def with_caveats(case: Case, recording: Recording, evidence: Evidence, metric: str = "") -> Evidence:

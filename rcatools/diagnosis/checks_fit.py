@@ -23,9 +23,10 @@ from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.means import Mean, detectable, mean_over_blocks
 from rcatools.diagnosis.parts import Outcome
 from rcatools.diagnosis.vocabulary import DeltaFit
-from rcatools.diagnosis.wording import SOME, counted, said
+from rcatools.diagnosis.wording import SOME, said
 from rcatools.recording import Recording
 from rcatools.stats.decide import MIN_REPLICATES
+from rcatools.units import counted
 
 Floats = NDArray[np.float64]
 

@@ -16,10 +16,11 @@ from rcatools.diagnosis.means import t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.steps import StepFigures
 from rcatools.diagnosis.vocabulary import DeltaFit, Gap, KernelRatio, Reconcile
-from rcatools.diagnosis.wording import SOME, counted, reasons, said
+from rcatools.diagnosis.wording import SOME, reasons, said
 from rcatools.recording import Recording
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Verdict
+from rcatools.units import counted
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "02_profile_kernels"

@@ -15,11 +15,12 @@ from rcatools.diagnosis.case import Case, replicate_of
 from rcatools.diagnosis.checks_time import not_tested
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import LedgerFigure, Owner
-from rcatools.diagnosis.wording import counted, replicated, said
 from rcatools.diagnosis.wording import owner as owner_text
+from rcatools.diagnosis.wording import replicated, said
 from rcatools.memory.owners import BlockOwner, owners
 from rcatools.recording import Recording
 from rcatools.recording.schema import RUN_FACTS
+from rcatools.units import counted
 
 Floats = NDArray[np.float64]
 NOTEBOOK = "03_allocator"

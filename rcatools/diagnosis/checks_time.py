@@ -18,11 +18,12 @@ from rcatools.diagnosis.caveats import with_caveats
 from rcatools.diagnosis.means import detectable, mean_over_blocks, t_quantile
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import EffectShare, Equivalence, ModesCheck, Ratio
-from rcatools.diagnosis.wording import counted, reasons, replicated, said
+from rcatools.diagnosis.wording import reasons, replicated, said
 from rcatools.recording import Recording
 from rcatools.stats.decide import MIN_REPLICATES
 from rcatools.stats.modes import MIN_VALUES, find_modes
 from rcatools.stats.records import Comparison, Verdict
+from rcatools.units import counted
 
 Floats = NDArray[np.float64]
 NOTEBOOK, FIXES = "01_reproduce", "04_compare_fixes"

@@ -15,9 +15,10 @@ from rcatools.diagnosis.checks_time import FIXES, no_arms, not_tested
 from rcatools.diagnosis.means import Mean, detectable, mean_over_blocks
 from rcatools.diagnosis.parts import Evidence, Outcome
 from rcatools.diagnosis.vocabulary import Dose, StepCount
-from rcatools.diagnosis.wording import counted, said
+from rcatools.diagnosis.wording import said
 from rcatools.recording import Recording
 from rcatools.stats.decide import MIN_REPLICATES
+from rcatools.units import counted
 
 Floats = NDArray[np.float64]
 MIN_PLACES = 3

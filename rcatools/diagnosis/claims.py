@@ -46,9 +46,10 @@ from rcatools.diagnosis.records import (
 )
 from rcatools.diagnosis.verdicts import holds
 from rcatools.diagnosis.vocabulary import Quantity
-from rcatools.diagnosis.wording import counted, in_words, said, setting
+from rcatools.diagnosis.wording import in_words, said, setting
 from rcatools.recording import Recording
 from rcatools.stats.records import Verdict
+from rcatools.units import counted
 
 MOST_REASONS = 2
 

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from rcatools.diagnosis.investigation import Arm
-from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 from rcatools.recording.conditions import output_agreement
+from rcatools.units import counted
 
 DEFAULT_CONFIDENCE = 0.95
 

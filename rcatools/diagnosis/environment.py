@@ -11,9 +11,9 @@ import pandas as pd
 from rcatools.diagnosis import soundness
 from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.records import Difference
-from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 from rcatools.recording.reader import file_sha256
+from rcatools.units import counted
 
 DEVICE_KEYS = ("backend", "name", "arch", "memory_bytes", "driver", "runtime", "uuid")
 UNCOMMITTED = "uncommitted"

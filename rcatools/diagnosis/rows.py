@@ -13,12 +13,12 @@ from rcatools.diagnosis.case import Case
 from rcatools.diagnosis.caveats import unsteady
 from rcatools.diagnosis.checks_kernels import declared_kernels, per_step
 from rcatools.diagnosis.records import ArmEstimate, FixResult, KernelResult, Noise, PublishedNumber
-from rcatools.diagnosis.wording import counted
 from rcatools.errors import InputError
 from rcatools.recording import Recording
 from rcatools.stats.multiplicity import discoveries
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Comparison, Verdict
+from rcatools.units import counted
 
 PUBLISHED_COLUMNS = ("id", "source", "url", "label", "value", "unit", "note")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rcatools.units import counted
+
 OWNER_TEXT = {
     "blas_workspace": "torch's BLAS workspace",
     "blas_lt_workspace": "torch's BLAS-Lt workspace",
@@ -94,8 +96,3 @@ def replicated(number: int, replicate: str = "block") -> str:
     head, _, rest = replicate.partition(" ")
     many = f"{head}es" if head.endswith("s") else f"{head}s"
     return counted(number, head, many) + (f" {rest}" if rest else "")
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun: "1 block", "3 blocks"."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -9,7 +9,6 @@ of replication; its own blocks are samples.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 from rcatools.errors import InputError
+from rcatools.experiment.converting import convert
 from rcatools.experiment.provenance import with_source_commit
 from rcatools.files import write_bytes
 from rcatools.recording.reader import file_sha256
@@ -184,15 +184,8 @@ def write_graph_recording(source: Path, out: Path, source_commit: str = "") -> N
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert one file."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rcatools.experiment.graph_recording", description=__doc__
-    )
-    parser.add_argument("source", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--source-commit", default="", help="commit of the measured package source")
-    args = parser.parse_args(argv)
-    write_graph_recording(args.source, args.out, args.source_commit)
-    return 0
+    module = "rcatools.experiment.graph_recording"
+    return convert(argv, module, __doc__, write_graph_recording)
 
 
 if __name__ == "__main__":

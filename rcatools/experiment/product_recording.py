@@ -11,7 +11,6 @@ are joined, process by process; their files are kept as ``session-1.json`` and s
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from typing import Any
 import pandas as pd
 
 from rcatools.errors import InputError
+from rcatools.experiment.converting import convert
 from rcatools.experiment.product_sessions import joined
 from rcatools.experiment.provenance import with_source_commit
 from rcatools.files import write_bytes
@@ -283,15 +283,8 @@ def write_product_recording(sources: Path | Sequence[Path], out: Path, source_co
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert the files of one or several sessions."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rcatools.experiment.product_recording", description=__doc__
-    )
-    parser.add_argument("source", type=Path, nargs="+")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--source-commit", default="", help="commit of the measured package source")
-    args = parser.parse_args(argv)
-    write_product_recording(args.source, args.out, args.source_commit)
-    return 0
+    module = "rcatools.experiment.product_recording"
+    return convert(argv, module, __doc__, write_product_recording, several=True)
 
 
 if __name__ == "__main__":

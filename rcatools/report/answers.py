@@ -10,6 +10,7 @@ from rcatools.diagnosis import wording
 from rcatools.report import fix_table, words
 from rcatools.report.figures import records, side_streams, stream_name
 from rcatools.report.measured import Measured
+from rcatools.units import counted
 
 Document = Mapping[str, Any]
 
@@ -22,7 +23,7 @@ def preflight(document: Document, measured: Measured) -> list[str]:
         limit = f"; smallest effect that would have been seen {units.percent(noise['detectable'])}"
         sentences.append(
             f"Two arms of the same build differ by {words.effect(noise)} over "
-            f"{wording.counted(noise['n'], 'block')} "
+            f"{counted(noise['n'], 'block')} "
             f"(noise floor {units.percent(noise['floor'])}{limit if noise['detectable'] is not None else ''})."
         )
     else:
@@ -39,10 +40,10 @@ def preflight(document: Document, measured: Measured) -> list[str]:
     if len(failed):
         kinds = ", ".join(f"{count} {kind}" for kind, count in failed["outcome"].value_counts().items())
         sentences.append(
-            f"{len(failed)} of {len(runs)} runs failed ({kinds}); they are listed, not replaced."
+            f"{len(failed)} of {counted(len(runs), 'run')} failed ({kinds}); what failed is listed, not replaced."
         )
     else:
-        sentences.append(f"All {len(runs)} runs ended well.")
+        sentences.append(f"Every run ended well: {len(runs)}.")
     sentences += list(document["warnings"])
     return sentences
 
@@ -60,7 +61,7 @@ def reproduce(document: Document, _: Measured) -> list[str]:
     }.get(effect["verdict"], effect["verdict"])
     sentences = [
         f"{what}: {effect['arm']} against {effect['against']} is {words.effect(effect)} in time over "
-        f"{wording.counted(effect['n'], 'block')}."
+        f"{counted(effect['n'], 'block')}."
     ]
     if effect["mde"] is not None:
         sentences.append(f"The smallest effect that would have been seen is {units.percent(effect['mde'])}.")
@@ -86,7 +87,7 @@ def profile_kernels(document: Document, _: Measured) -> list[str]:
             limits = [item["mde"] for item in chosen if item["mde"] is not None]
             limit = f"; largest detection limit {units.percent(max(limits))}" if limits else ""
             text = f"longer: {', '.join(slower)}" if slower else "none is longer"
-            kernels = wording.counted(len(chosen), f"{bound}-bound kernel")
+            kernels = counted(len(chosen), f"{bound}-bound kernel")
             sentences.append(f"Of {kernels} timed alone, {text}{limit}.")
     return sentences or ["No trace and no isolated kernel times were recorded: there is no answer."]
 
@@ -125,7 +126,7 @@ def allocator(document: Document, measured: Measured) -> list[str]:
         own = side_streams(measured, recording, str(baseline))
         held = int((own["active"] > 0).sum()) if len(own) else 0
         if held:
-            streams = wording.counted(held, "stream")
+            streams = counted(held, "stream")
             sentences.append(
                 f"The baseline ({baseline}) has {streams} with live bytes of that kind without any profile."
             )
@@ -156,7 +157,7 @@ def findings(document: Document, _: Measured) -> list[str]:
             f"{words.capital(item['title'])}: {words.STATUS_TEXT.get(item['status'], item['status'])}. {item['reason']}"
         )
     if document["open"]:
-        count = wording.counted(len(document["open"]), "question")
+        count = counted(len(document["open"]), "question")
         was, names = ("was", "it names") if len(document["open"]) == 1 else ("were", "each names")
         sentences.append(f"{count} {was} not tested; {names} the run that would.")
     return [text for text in sentences if text]

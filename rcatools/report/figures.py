@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from rcatools import units
-from rcatools.diagnosis import wording
 from rcatools.report import words
 from rcatools.report.charts import Bars, Curve, Forest, Interval, Strip, numbered_families
 from rcatools.report.measured import Facts, Measured
+from rcatools.units import counted
 
 Document = Mapping[str, Any]
 CHANGE_AXIS = "time against the baseline (right is slower)"
@@ -25,7 +25,7 @@ def _interval(item: Mapping[str, Any]) -> Interval:
         low=_minus_one(item["ci_low"]),
         high=_minus_one(item["ci_high"]),
         tone=words.VERDICT_TONE.get(item["verdict"], "open"),
-        note=f"{item['verdict']}, {wording.counted(item['n'], 'block')}",
+        note=f"{item['verdict']}, {counted(item['n'], 'block')}",
     )
 
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 from rcatools import units
-from rcatools.diagnosis import wording
 from rcatools.report import fix_table, present, provenance, words
 from rcatools.report.safe import harmless, md, md_block, md_code, mermaid, web_address
 from rcatools.report.table import Table, to_markdown
+from rcatools.units import counted
 
 MAX_CHARACTERS = 60_000
 MOST_ROWS = 300
@@ -88,7 +88,7 @@ def _head(document: Document) -> str:
         lines += [
             "",
             f"- **Effect:** {md_code(effect['arm'])} against {md_code(effect['against'])}: "
-            f"{md(words.effect(effect))} in time, {wording.counted(effect['n'], 'block')}, "
+            f"{md(words.effect(effect))} in time, {counted(effect['n'], 'block')}, "
             f"{md(words.verdict(effect['verdict']))}",
             f"- **Detection limit:** {md(words.detection(effect['mde']))} (the smallest change that would have been seen "
             "with 80 % power)",

@@ -15,7 +15,6 @@ from markupsafe import Markup
 
 import rcatools
 from rcatools import units
-from rcatools.diagnosis import wording
 from rcatools.diagnosis.answer import MAIN_GROUP
 from rcatools.report import present, words
 from rcatools.report.charts import Chart
@@ -24,6 +23,7 @@ from rcatools.report.plot import figure
 from rcatools.report.safe import harmless
 from rcatools.report.sections import Builder
 from rcatools.report.theme import DARK, FONT, LIGHT, css_variables
+from rcatools.units import counted
 
 TEMPLATES = Path(__file__).parent / "templates"
 VERDICT_WORDS = {
@@ -82,7 +82,7 @@ def _tiles(document: Document) -> list[dict[str, str]]:
     effect, noise = document["effect"], document["noise"]
     if effect and effect["ratio"] is not None:
         value, _, interval = words.effect(effect).partition(" [")
-        note = f"{effect['arm']} against {effect['against']}, {wording.counted(effect['n'], 'block')}"
+        note = f"{effect['arm']} against {effect['against']}, {counted(effect['n'], 'block')}"
         note += f", [{interval}" if interval else ""
         several = len(document["environment"].get("devices") or ()) > 1
         note += f", {document['environment']['device']}" if several else ""

@@ -10,6 +10,7 @@ from rcatools.diagnosis import wording
 from rcatools.report import words
 from rcatools.report.arm_tables import arms, kernels, mechanisms, plants, reconcile
 from rcatools.report.table import Cell, Table, make
+from rcatools.units import counted
 
 Document = Mapping[str, Any]
 __all__ = ["arms", "kernels", "mechanisms", "plants", "reconcile"]  # of arm_tables, offered here too
@@ -70,7 +71,7 @@ def because(hypothesis: Mapping[str, Any], most: int = 3) -> str:
     held = [item for item in predictions if item["holds"] is True]
     if hypothesis["status"] == "contradicted" and failed:
         told = [failed_prediction(item) for item in failed]
-        left = wording.counted(len(told) - most, "further prediction")
+        left = counted(len(told) - most, "further prediction")
         rest = f"{left} {'fails' if len(told) - most == 1 else 'fail'}"
         return _few(told, most, rest, ". ") + on_devices(failed)
     if hypothesis["status"] == "supported" and held:
@@ -121,7 +122,7 @@ def balance(predictions: Sequence[Mapping[str, Any]]) -> str:
     failed = [item for item in predictions if item["holds"] is False]
     open_ones = sum(1 for item in predictions if item["holds"] is None)
     necessary = sum(1 for item in failed if item["necessary"])
-    texts = [f"{wording.counted(held, 'prediction')} {'holds' if held == 1 else 'hold'}"]
+    texts = [f"{counted(held, 'prediction')} {'holds' if held == 1 else 'hold'}"]
     if failed and not necessary:
         told = [f"{item['text']} ({words.seen(item)})" for item in failed]
         do = (
@@ -254,7 +255,7 @@ def matrix(document: Document, group: str | None = None, *, tested_only: bool = 
     columns = ["Observation", "Seen", *(words.capital(cause["title"]) for cause in causes)]
     note = "✓ seen as this explanation predicts, ✗ not as it predicts, – not judged, empty: it predicts nothing here."
     if tested_only and untested:
-        left = wording.counted(untested, "observation")
+        left = counted(untested, "observation")
         note += f" {left} that no run answered {'is' if untested == 1 else 'are'} left out here."
     return make("Evidence matrix", columns, rows, note=note)
 

@@ -11,6 +11,7 @@ from rcatools.diagnosis import wording
 from rcatools.diagnosis.environment import session_text
 from rcatools.report import words
 from rcatools.report.table import Cell, Table, make
+from rcatools.units import counted
 
 Document = Mapping[str, Any]
 _OUT = re.compile(r"(--out[ =])(\S+)")
@@ -145,7 +146,7 @@ def recordings(document: Document) -> Table:
         blocks = wording.replicated(int(item.get("blocks") or 0), str(item.get("replicate") or "block"))
         if planned and planned != item.get("blocks"):
             blocks = f"{item.get('blocks')} of {planned} planned blocks"
-        counts = wording.counted(item.get("runs_ok") or 0, "run") + (f", {failed} failed" if failed else "")
+        counts = counted(item.get("runs_ok") or 0, "run") + (f", {failed} failed" if failed else "")
         use = "" if item.get("used", True) else "not part of this verdict"
         rows.append(
             [
@@ -198,7 +199,7 @@ def _table_row(item: Mapping[str, Any], recordings: Collection[str]) -> list[Any
         "table",
         f"{made[:19].replace('T', ' ')} UTC" if made else "" if taken else "not recorded",
         ", ".join(map(str, item.get("devices") or ())),
-        wording.counted(int(item.get("rows") or 0), "row"),
+        counted(int(item.get("rows") or 0), "row"),
         f"from {made_by}" if taken else ", ".join(part for part in (made_by, _told(told)) if part),
         _told(sums),
     ]

@@ -116,13 +116,20 @@ def to_html(table: Table, *, caption: bool = True, stacked: bool = False) -> str
         "<tr>" + "".join(_html_cell(i, cell, table) for i, cell in enumerate(row)) + "</tr>"
         for row in table.rows
     )
-    title = f"<caption>{html.escape(clean(table.title))}</caption>" if caption else ""
+    return _framed(
+        table, f"<table>{_caption(table, caption)}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _caption(table: Table, wanted: bool) -> str:
+    return f"<caption>{html.escape(clean(table.title))}</caption>" if wanted else ""
+
+
+def _framed(table: Table, markup: str) -> str:
+    """The table in a region that scrolls by keyboard, with its note."""
     note = f'<p class="note">{html.escape(clean(table.note))}</p>' if table.note else ""
     label = html.escape(clean(table.title))
-    return (
-        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table>{title}<thead><tr>{head}</tr>'
-        f"</thead><tbody>{body}</tbody></table></div>{note}"
-    )
+    return f'<div class="scroll" role="region" aria-label="{label}" tabindex="0">{markup}</div>{note}'
 
 
 def _stacked(table: Table, *, caption: bool) -> str:
@@ -137,12 +144,10 @@ def _stacked(table: Table, *, caption: bool) -> str:
             for i, cell in enumerate(row)
         )
         body += f'<tr role="row">{cells}</tr>'
-    title = f"<caption>{html.escape(clean(table.title))}</caption>" if caption else ""
-    note = f'<p class="note">{html.escape(clean(table.note))}</p>' if table.note else ""
-    label = html.escape(clean(table.title))
-    return (
-        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table class="stacked" role="table">{title}'
-        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>{note}'
+    return _framed(
+        table,
+        f'<table class="stacked" role="table">{_caption(table, caption)}<thead role="rowgroup"><tr role="row">{head}</tr>'
+        f'</thead><tbody role="rowgroup">{body}</tbody></table>',
     )
 
 

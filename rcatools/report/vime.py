@@ -9,7 +9,6 @@ import pandas as pd
 
 from rcatools import units
 from rcatools.diagnosis.graph_hazards import GraphHazards
-from rcatools.diagnosis.wording import counted
 from rcatools.recording import Recording
 from rcatools.recording.provenance import ProvenanceDifference
 from rcatools.report.charts import Curve, Interval
@@ -19,6 +18,7 @@ from rcatools.report.table import Cell, Table, make
 from rcatools.report.words import VERDICT_TONE
 from rcatools.stats.paired import compare_blocks
 from rcatools.stats.records import Comparison
+from rcatools.units import counted
 
 RATIO_AXIS = "time against the baseline (right is slower)"
 

@@ -8,9 +8,9 @@ from typing import Any
 from rcatools import units
 from rcatools.diagnosis import decode_product as dp
 from rcatools.diagnosis.graph_hazards import GraphHazards
-from rcatools.diagnosis.wording import counted
 from rcatools.report.figures import records
 from rcatools.report.vime_told import equal_arms, spread, told
+from rcatools.units import counted
 
 ROWS = 8
 ON_THE_CARD = (

@@ -9,10 +9,10 @@ import pandas as pd
 
 from rcatools import units
 from rcatools.diagnosis.graph_hazards import GraphHazards
-from rcatools.diagnosis.wording import counted
 from rcatools.report import words
 from rcatools.report.figures import records
 from rcatools.report.vime_told import medians, observation, told
+from rcatools.units import counted
 
 BETWEEN, IN_A_GRAPH = "between ranks", "in a graph, one rank"
 BASELINES = {

@@ -10,9 +10,10 @@ import pandas as pd
 from rcatools import units
 from rcatools.diagnosis import decode_product as dp
 from rcatools.diagnosis import tile_reasons as tr
-from rcatools.diagnosis.wording import counted, replicated
+from rcatools.diagnosis.wording import replicated
 from rcatools.report.figures import records
 from rcatools.stats.decide import MIN_REPLICATES
+from rcatools.units import counted
 
 SMALL_ROWS = (
     16  # above it the default tile of 16 rows needs several row tiles, so weights are asked for repeatedly

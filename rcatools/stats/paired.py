@@ -12,6 +12,7 @@ from rcatools.stats.extremes import without_extreme_pair
 from rcatools.stats.mixtures import modes_in_pairs
 from rcatools.stats.records import DEFAULT_CONFIDENCE, DEFAULT_MARGIN, Comparison
 from rcatools.stats.spread import unequal_spread
+from rcatools.units import counted
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +65,13 @@ def compare_log_pairs(
     found = [*notes, *modes_in_pairs(b, c, d, context.screened)]
     if (note := unequal_spread(b, c)) is not None:
         found.append(note)
-    warnings = (f"{dropped} blocks lack one of the two arms; they are left out",) if dropped else ()
+    warnings = (
+        (
+            f"{counted(dropped, 'block lacks', 'blocks lack')} one of the two arms and {'is' if dropped == 1 else 'are'} left out",
+        )
+        if dropped
+        else ()
+    )
     return assemble(
         ttest.from_pairs(d),
         context,

@@ -23,6 +23,7 @@ import pandas as pd
 
 from rcatools.trace.intervals import merged
 from rcatools.trace.model import NO_TIME, Trace, lanes
+from rcatools.units import counted
 
 DOMINANT_NOTED, DOMINANT_BLOCKS = 0.5, 0.8  # share of the GPU time carried by one event of at least MANY
 MANY = 20
@@ -220,9 +221,7 @@ def _launches_without_kernel(trace: Trace) -> Finding | None:
     blocks: tuple[str, ...] = ("totals", "idle") if share > UNLINKED_SHARE else ()
     if graphs:
         blocks = (*blocks, "per_step")
-    text = (
-        f"{lost} launches ({graphs} of them graph replays) have no GPU event: the profiler lost their kernels"
-    )
+    text = f"no GPU event for {counted(lost, 'launch', 'launches')} ({counted(graphs, 'graph replay')} among them): the profiler lost their kernels"
     return Finding("launches_without_kernel", text, lost, 0.0, blocks)
 
 
@@ -274,7 +273,7 @@ def _overlap(trace: Trace) -> Finding | None:
     heavy = time > OVERLAP_SHARE * int(table["dur_ns"].sum())
     return Finding(
         "overlap_on_stream",
-        f"{count} events start before the one before them on their stream has ended: durations do not add up to "
+        f"{counted(count, 'event starts', 'events start')} before the one before on the same stream has ended: durations do not add up to "
         "busy time",
         count,
         _us(time),
@@ -310,7 +309,7 @@ def _starts_before_launch(trace: Trace) -> Finding | None:
     lead = (launched - table["start_ns"].to_numpy())[early]
     return Finding(
         "starts_before_launch",
-        f"{int(early.sum())} GPU events start before the call that launched them, by up to {_us(lead.max()):.3f} us: "
+        f"{counted(int(early.sum()), 'GPU event starts', 'GPU events start')} before the call that launched it, by up to {_us(lead.max()):.3f} us: "
         "host and GPU clocks disagree",
         int(early.sum()),
         _us(int(lead.sum())),
@@ -331,7 +330,7 @@ def _out_of_order(trace: Trace) -> Finding | None:
     lead = (start[:-1] - start[1:])[back]
     return Finding(
         "out_of_launch_order",
-        f"{int(back.sum())} GPU events start before one launched earlier on their stream, by up to "
+        f"{counted(int(back.sum()), 'GPU event starts', 'GPU events start')} before one launched earlier on the same stream, by up to "
         f"{_us(lead.max()):.3f} us: a clock went back or streams are mixed up",
         int(back.sum()),
         _us(int(lead.sum())),
@@ -345,7 +344,13 @@ def _zero_durations(trace: Trace) -> Finding | None:
     if not zero:
         return None
     blocks = ("durations",) if zero > ZERO_SHARE * len(kernels) else ()
-    return Finding("zero_duration", f"{zero} kernels last 0 us by the profiler's clock", zero, 0.0, blocks)
+    return Finding(
+        "zero_duration",
+        f"{counted(zero, 'kernel lasts', 'kernels last')} 0 us by the profiler's clock",
+        zero,
+        0.0,
+        blocks,
+    )
 
 
 def _coarse_clock(trace: Trace) -> Finding | None:

@@ -25,6 +25,7 @@ from rcatools.trace.model import (
 )
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits, collection_paused
+from rcatools.units import counted
 
 _META_KEYS = (
     "schemaVersion",
@@ -168,7 +169,7 @@ def _warnings(stream: EventStream, found: Collector, excluded: pd.DataFrame) -> 
         notes.append(
             TraceWarning(
                 "dropped_events",
-                f"{stream.dropped} events ({stream.dropped_bytes} bytes) are not valid JSON and were left out",
+                f"left out, not valid JSON: {counted(stream.dropped, 'event')} ({stream.dropped_bytes} bytes)",
                 stream.dropped,
             )
         )
@@ -176,12 +177,16 @@ def _warnings(stream: EventStream, found: Collector, excluded: pd.DataFrame) -> 
         notes.append(
             TraceWarning(
                 "bad_time",
-                f"{found.bad_time} GPU events have no usable time and were left out",
+                f"left out, without a usable time: {counted(found.bad_time, 'GPU event')}",
                 found.bad_time,
             )
         )
     for kind, count in sorted(stream.repaired.items()):
-        notes.append(TraceWarning(f"repaired_{kind}", f"{count} events were {_REPAIRS[kind]}", count))
+        notes.append(
+            TraceWarning(
+                f"repaired_{kind}", f"{counted(count, 'event was', 'events were')} {_REPAIRS[kind]}", count
+            )
+        )
     if stream.trailing_bytes:
         notes.append(
             TraceWarning(

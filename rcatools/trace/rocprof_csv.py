@@ -29,6 +29,7 @@ from rcatools.trace.model import (
 )
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, ByteSource, Limits
+from rcatools.units import counted
 
 # Column spellings by meaning; matched without case, blanks, dashes and underscores. The second and later
 # ones are those of rocprof v1/v2, rocpd2csv and rocprof-compute's timestamps.
@@ -124,7 +125,9 @@ def read_rocprof_csv(path: Path, limits: Limits = DEFAULT_LIMITS) -> Trace:
     if rows.dropped:
         warnings.append(
             TraceWarning(
-                "dropped_events", f"{rows.dropped} rows have no usable time and were left out", rows.dropped
+                "dropped_events",
+                f"left out, without a usable time: {counted(rows.dropped, 'row')}",
+                rows.dropped,
             )
         )
     if source.truncated:

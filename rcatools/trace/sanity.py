@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from rcatools.trace.model import TraceWarning
+from rcatools.units import counted
 
 NS_PER_S = 1_000_000_000
 NS_PER_DAY = 86_400 * NS_PER_S
@@ -74,7 +75,7 @@ def exclusion_warnings(excluded: pd.DataFrame) -> list[TraceWarning]:
     return [
         TraceWarning(
             reason,
-            f"{len(rows)} GPU events ({int(rows['dur_ns'].sum()) / 1000:.3f} us) are kept out of every sum: {text}",
+            f"kept out of every sum: {counted(len(rows), 'GPU event')} ({int(rows['dur_ns'].sum()) / 1000:.3f} us): {text}",
             len(rows),
         )
         for reason, text in EXCLUSIONS.items()

@@ -28,6 +28,7 @@ from rcatools.trace.model import (
 )
 from rcatools.trace.sanity import exclusion_warnings, separate_impossible
 from rcatools.trace.stream import DEFAULT_LIMITS, Limits
+from rcatools.units import counted
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 _NO_GPU = "the database holds no kernel table: no kernel was captured"
@@ -139,7 +140,7 @@ class _Activities:
         if not size:
             warnings = [TraceWarning("no_gpu_events", _NO_GPU), *warnings]
         if self.dropped:
-            text = f"{self.dropped} rows have no usable time or no name and were left out"
+            text = f"left out, without a usable time or a name: {counted(self.dropped, 'row')}"
             warnings.append(TraceWarning("dropped_events", text, self.dropped))
         used = sorted({int(device) for device in table["device"].unique()})
         return Trace(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rcatools.errors import InputError
 from rcatools.recording.tables.names import listed
+from rcatools.units import counted
 
 _IDENTITY = ("metric", "workload", "arm", "machine", "day", "block", "run", "sample", "order")
 SUSPICIOUS_FACTOR = 200.0
@@ -68,11 +69,13 @@ def without_duplicates(frame: pd.DataFrame, excluded: Counter[str]) -> tuple[pd.
     notes, copies = [], len(frame) - distinct
     if copies:
         excluded["duplicate"] += copies
-        notes.append(f"{copies:,} rows are exact copies (same keys, same value); one of each was kept")
+        notes.append(
+            f"exact copies (same keys, same value), of which one was kept: {counted(copies, 'further row')}"
+        )
     if distinct > counts.size:
         again = distinct - counts.size
         notes.append(
-            f"{again:,} rows share their keys with another row of another value; all were kept as samples"
+            f"kept as samples, with the keys of another row and another value: {counted(again, 'row')}"
         )
     return (frame[keep].reset_index(drop=True) if copies else frame), notes
 
