@@ -47,7 +47,7 @@ class Reference:
         self.pool_for: list[tuple[str, set[int] | None]] = []
         self.dead_pools: list[str] = []
         self.searches: dict[tuple[str, bool], int] = {}
-        self.uses: dict[str, set[int]] = {}
+        self.uses: dict[str, dict[int, None]] = {}
         self.done: dict[int, list[tuple[str, int]]] = {}
 
     # sizes
@@ -191,7 +191,7 @@ class Reference:
     def free(self, who: str) -> None:
         chunk, piece = self.where(who)
         self.log.append(("free_requested", chunk.start + piece.start, 0))
-        streams = self.uses.pop(who, set())
+        streams = self.uses.pop(who, {})
         if streams:
             piece.waiting = set(streams)
             for stream in streams:
@@ -201,7 +201,9 @@ class Reference:
 
     def record_stream(self, who: str, stream: int) -> None:
         if stream != self.where(who)[0].stream:
-            self.uses.setdefault(who, set()).add(stream)
+            self.uses.setdefault(who, {})[stream] = (
+                None  # in order of use; torch's own order is not specified
+            )
 
     def sync(self) -> None:
         self.done = {stream: [(who, 1) for who, _ in queue] for stream, queue in self.done.items()}

@@ -160,6 +160,12 @@ if not flag.exists():
     threading.Event().wait()
 """
 
+# A job that a shell put in the background ignores Ctrl-C, and so do its children: this one shall heed it.
+HEEDING = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
 
 class Blocking:
     """A sweep whose only row blocks in its first attempt, with a child in a session of its own."""
@@ -170,7 +176,18 @@ class Blocking:
         self.table = table(folder, [{"kind": "notebook", "notebook": book, "p.flag": str(self.flag)}])
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "rcatools", "sweep", str(self.table), "--out", str(self.out), *words]
+        command = [
+            sys.executable,
+            "-c",
+            HEEDING,
+            "-m",
+            "rcatools",
+            "sweep",
+            str(self.table),
+            "--out",
+            str(self.out),
+            *words,
+        ]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import Page, with_page  # noqa: E402
 
-WIDTH, HEIGHT = 1180, 1240
+WIDTH, HEIGHT = 1180, 1080
 
 
 async def take(view: Page, source: Path, target: Path) -> None:
